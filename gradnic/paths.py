@@ -7,6 +7,7 @@ outputs are one file.
 import errno
 import os
 import sys
+import tempfile
 
 import click
 
@@ -106,6 +107,9 @@ class OutputFile(_Path):
         if os.path.exists(path):
             if not os.access(path, os.W_OK):
                 _refuse(path, errno.EACCES, ctx)
+            folder = os.path.dirname(os.path.realpath(path))
+            if os.path.isfile(path) and os.access(folder, os.W_OK) and not _takes_files(folder):
+                _refuse(path, errno.EACCES, ctx)
         else:
             check_folder(os.path.dirname(os.path.realpath(path)), ctx)
         _note(ctx, _OUTPUTS, path)
@@ -139,5 +143,14 @@ def check_folder(path, ctx=None):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
         _refuse(there if there != os.path.realpath(path) else path, errno.ENOTDIR, ctx)
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not (os.access(there, os.W_OK | os.X_OK) and _takes_files(there)):
         _refuse(path, errno.EACCES, ctx)
+
+
+def _takes_files(folder):
+    """Whether a file can be made in a folder: root has access to /proc, which takes none."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True

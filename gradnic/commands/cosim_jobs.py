@@ -133,6 +133,11 @@ def run(
         screen.print(f"given up: {given_up} bytes, times the leaves that they stood for")
     if outcome.nmse is not None:
         screen.print(f"error of THC against the mean, NMSE: {outcome.nmse:.3g}")
+    if outcome.barked:
+        screen.print(
+            f"{outcome.barked} ends that the watchdog explains are not compared: {watchdog} cycles "
+            "are fewer than PROBEs and other jobs may take"
+        )
     show_verdict(screen, outcome.ok, outcome.first)
     if plot_file:
         draw(outcome, posted, plot_file, link_bytes=4 * lanes, title=title)
@@ -150,6 +155,7 @@ def run(
             "steady_rate": outcome.steady_rate,
             "nmse": outcome.nmse,
             "jobs": outcome.jobs,
+            "not_compared": outcome.barked,
             "machine": "card",
             "topology": topology,
             "algorithm": algorithm,

@@ -67,6 +67,7 @@ def command(
     from gradnic.sim.aggregation import star_run
 
     q.only_with(codec == "thc", "--codec thc", "block", "lanes")
+    q.only_with(codec != "switchml", "--codec thc or int32", "death")
     faults = Faults(loss, duplicate, delay, reorder, deaths(death, n_workers))
     if death and not deadline:
         raise ValueError("death of a worker wants --deadline above 0, or its slots never close")
@@ -89,18 +90,23 @@ def command(
                                     f"{counters['stale']}"),
         ("results sent, sent again", f"{result.answers}, {counters['retransmitted']}"),
         ("slots closed in part", counters["partial"]),
+        ("workers with a result", result.done),
         ("cycles of the aggregator", result.cycles),
         ("mismatches", result.mismatches),
     ]  # fmt: skip
     screen.print(table(f"star all-reduce, codec {codec}", ("", ""), rows))
     show_verdict(screen, result.ok, result.first)
+    own = {"block": block} if codec == "thc" else {}
+    own |= {"deadline": deadline} if deadline else {}
+    own |= {"death": [list(pair) for pair in faults.death]} if faults.death else {}
     faulty = {name: getattr(faults, name) for name in ("loss", "duplicate", "delay", "reorder")}
     write_json(
         json_file,
         result.summary()
         | {"machine": "star", "codec": codec, "lanes": lanes, "seed": seed}
         | {"floats": int(gradients.shape[1]), "gradients": source}
-        | faulty,
+        | faulty
+        | own,
     )
     if not result.ok:
         raise SystemExit(1)

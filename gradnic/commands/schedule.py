@@ -31,7 +31,7 @@ _EXACT_NODES = 4200  # beyond, the cut search takes minutes; the node bound is a
 
 _OF_ALL_NODES = (  # what --alone has no use for
     "root", "chunks", "seed", "rule", "order", "dead_links", "dead_nodes", "barrier", "nops",
-    "plot_file", "n_bytes", "export", "export_bytes", *NAMES,
+    "plot_file", "n_bytes", "exports", "export_bytes", *NAMES,
 )  # fmt: skip
 _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
 
@@ -238,10 +238,12 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 )
 @card_options
 @option(
-    "--export",
+    "--export exports",
     (q.OneOf("msccl", "msccl++", "chakra"), OutputFile()),
-    help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.et ...",
+    help="Also write MSCCL's XML, an MSCCL++ plan, or a Chakra trace per rank, FILE.0.et ...; "
+    "repeat the option for more.",
     nargs=2,
+    multiple=True,
     metavar="FORMAT FILE",
 )
 @option("--export-bytes", q.Size(4, step=4), "2MiB", "Of the tensor in a Chakra trace.")
@@ -249,7 +251,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @output.json_option
 @needs(schedule=("scipy",))
 def command(collective, root, barrier, nops, table_file, node, alone, plot_file, listing, json_file,
-            n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, export,
+            n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, exports,
             export_bytes, **options):  # fmt: skip
     """Build, prove and measure the schedule of an all-reduce, or of another collective.
 
@@ -283,11 +285,12 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     q.only_with(timed, "--algorithm best, or --card offload", "n_bytes")
     q.only_with(n_bytes is not None, "runs with --bytes", *NAMES)
     check_card(**figures, collective=collective)
-    q.only_with(collective == "all_reduce", "--collective all_reduce", "export")
-    q.only_with(export and export[0] == "chakra", "--export chakra", "export_bytes")
-    if export and export[0] == "chakra":
+    q.only_with(collective == "all_reduce", "--collective all_reduce", "exports")
+    traces = [file for kind, file in exports if kind == "chakra"]
+    q.only_with(traces, "--export chakra", "export_bytes")
+    if traces:
         where = topologies.parse(options["spelling"], ports=options["ports"], in_network=True)
-        check_files(f"{export[1]}.{rank}.et" for rank in range(where.n_nodes))
+        check_files(f"{file}.{rank}.et" for file in traces for rank in range(where.n_nodes))
     topology, schedule, seconds, tries = make(
         **options,
         name=collective,
@@ -295,14 +298,15 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         n_bytes=n_bytes,
         network=lambda topology: machine(topology, **figures),
     )
-    if export and schedule.topology.helpers:
-        raise click.UsageError(f"--export {export[0]} knows no switches that sum")
+    if exports and schedule.topology.helpers:
+        raise click.UsageError(f"--export {exports[0][0]} knows no switches that sum")
     if node is not None and not 0 <= node < schedule.topology.n_nodes:
         raise click.UsageError(f"--node must be 0 to {schedule.topology.n_nodes - 1}, not {node}")
     table = compile_table(schedule, barrier=barrier, nops=nops)
     report = check(table, topology, collective, root=root)
-    if export:
-        _export(table, *export, export_bytes)
+    exported = [
+        pair for kind, file in exports for pair in _exported(table, kind, file, export_bytes)
+    ]
     layout = tables.Layout.fit(table.rows)
     result = describe(
         options["algorithm"], topology, schedule, report, layout, seconds, collective, root
@@ -318,6 +322,8 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         console.print(show_tries(tries))
     if node is not None:
         console.print(_rows(table, node))
+    for path, data in exported:
+        output.write_whole(path, data)
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
     if plot_file:
@@ -325,15 +331,14 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     output.write_json(json_file, result)
 
 
-def _export(table, kind, path, n_bytes):
-    """Write the table in another program's format."""
+def _exported(table, kind, path, n_bytes):
+    """(path, what to write there) of the table in another program's format."""
     from gradnic.models.schedule import chakra_trace, exports
 
     if kind == "chakra":
-        for rank, data in enumerate(chakra_trace.traces(table, n_bytes)):
-            output.write_whole(f"{path}.{rank}.et", data)
-    else:
-        output.write_whole(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))
+        traces = chakra_trace.traces(table, n_bytes)
+        return ((f"{path}.{rank}.et", data) for rank, data in enumerate(traces))
+    return [(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))]
 
 
 def _one_node(options, node, table_file, json_file):

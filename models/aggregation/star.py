@@ -60,7 +60,8 @@ def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: i
         return worker not in death or now < death[worker]
 
     for worker, client in enumerate(clients):
-        up(0, worker, client.start(0))
+        first = client.start(0)
+        up(0, worker, first if alive(worker, 0) else [])
     heapq.heappush(events, (tick, -1, "tick", None))
     while True:
         now, _, target, item = heapq.heappop(events)

@@ -17,6 +17,7 @@ from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind,
 from gradnic.quantities import joined
 from gradnic.text_file import read_json
 
+from .cards import PROBES
 from .job_cluster import EVERYTHING, JobCluster
 from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 
@@ -61,7 +62,8 @@ class JobOutcome:
     input_rate : beats of gradient a cycle and node, from the first post to the last end of all jobs
     that are done. steady_rate : the same of those that end behind the first `n_active`, from the
     last of these ends on, when all stages are filled; None where no more end. nmse : of the results
-    of THC against the mean of the floats, None without.
+    of THC against the mean of the floats, None without. barked : ends that a short watchdog
+    explains, which are not compared, see `sound_watchdog`.
     """
 
     cycles: int
@@ -74,6 +76,7 @@ class JobOutcome:
     input_rate: float = 0.0
     steady_rate: float | None = None
     nmse: float | None = None
+    barked: int = 0
 
     @property
     def ok(self):
@@ -242,14 +245,49 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     if any(one.job.p_q16 for one in posted):
         reference += ", less what was given up"
         want |= bounded(tables, posted, memory, settings, thc, want, cluster.given_up)
+    least = sound_watchdog(t_probe, faults, sized, link_bytes or 4 * lanes)
+    n_barked = _barked(cluster, posted, want) if 0 < watchdog < least else 0
     mismatches, first = _compare(cluster, posted, want, n_nodes)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
     return JobOutcome(
         cycles, told, share, mismatches, reference, cluster.sent, first,
         input_rate(told, 4 * lanes), steady_rate(told, 4 * lanes, n_active),
-        _nmse(cluster, posted, memory),
+        _nmse(cluster, posted, memory), n_barked,
     )  # fmt: skip
+
+
+def sound_watchdog(t_probe, faults, jobs, link_bytes):
+    """Cycles from which on a watchdog ends only jobs that some node never posts, at one row.
+
+    A shorter one barks while PROBEs are on their way, or while links and memories are busy with
+    other jobs, which depends on times that no golden card shares.
+    """
+    n_probes = PROBES if faults.loss or faults.duplicate else 4
+    busy = 16 * sum(job.elems for job in jobs) / link_bytes  # four times their way
+    return n_probes * t_probe + 2 * (faults.delay + faults.reorder) + int(busy)
+
+
+def _barked(cluster, posted, want):
+    """Take ends that a short watchdog explains into `want`; how many those are.
+
+    It explains STUCK, after as many cycles at least, where golden cards' jobs end well or at
+    another row, and MEMORY, of a memory slower than it or of a card that took itself for stuck.
+    """
+    n_barked = 0
+    for one in posted:
+        for node, host in enumerate(cluster.hosts):
+            key, ended = (node, one.job.id), host.ended.get(one.job.id)
+            if ended is None or key not in want:
+                continue
+            (status, _, left), found = want[key], ended.record
+            ended_early = found.status == JobStatus.MEMORY or (
+                found.status == JobStatus.STUCK and found.cycles >= cluster.watchdog
+            )
+            if ended_early and status in (JobStatus.DONE, JobStatus.SHORT, JobStatus.STUCK):
+                n_barked += 1
+                want[key] = found.status, found.detail, left
+    return n_barked
 
 
 def _thc(block):

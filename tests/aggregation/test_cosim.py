@@ -100,6 +100,14 @@ def test_a_worker_dies_in_mid_round(aggregator, engines):
     assert result.counters["partial"] > 0
 
 
+def test_all_workers_die(aggregator, engines):
+    faults = Faults(death=tuple((worker, 60) for worker in range(N)))
+    result = star_run.cosim(gradients("thc"), DEADLINE, (aggregator, engines), faults)
+    assert result.ok, result.first
+    assert (result.done, result.results.shape) == (0, (0, SIZE))
+    assert result.frames > 0
+
+
 def test_switchml_workers():
     """Paths that keep their order, as its rule needs: packets get lost and come twice."""
     config = star_run.star_config(N, "switchml", n_slots=8)
@@ -166,6 +174,7 @@ def test_the_command(tmp_path, monkeypatch):
         (["--codec", "switchml", "--deadline", "5"], "deadline must be 0 for switchml"),
         (["--block", "100"], "--block must be 64, 256, 1024 or 4096, not 100"),
         (["--death", "1:5"], "wants --deadline"),
+        (["--codec", "switchml", "--death", "1:5"], "--death is for --codec thc or int32"),
         (["--death", "4:5", "--deadline", "9"], "must be of worker 0 to 3, not 4"),
         (["--codec", "int32", "--block", "64"], "--block is for --codec thc"),
     ],

@@ -69,6 +69,15 @@ def test_a_dead_worker_is_left_behind():
         clients[2].result()
 
 
+def test_who_is_dead_from_the_start_sends_nothing():
+    setup, x = config(2, deadline=3000), np.ones((2, 200), np.float32)
+    both = [Int32Client(setup, setup.jobs[0], i, one, n_elems=64) for i, one in enumerate(x)]
+    unit = Aggregator(setup)
+    run(unit, both, Faults(death=((0, 0), (1, 0))))
+    assert unit.counters["accepted"] == 0
+    assert not any(client.done for client in both)
+
+
 def clients(n, setting, size=20_000):
     x = np.random.default_rng(8).normal(0, 0.1, (n, size)).astype(np.float32)
     return [Int32Client(setting, setting.jobs[0], i, x[i], n_elems=256) for i in range(n)]

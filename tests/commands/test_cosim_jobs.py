@@ -1,9 +1,11 @@
 """``gradnic cosim card`` with jobs: what a file may say, and a run with one that is refused."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from gradnic.models.offload.cluster import LinkFaults
 from gradnic.sim.offload import job_run
 
 from gradnic import cli
@@ -81,6 +83,26 @@ def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
         JobStatus.DONE, JobStatus.REFUSED, JobStatus.STUCK, JobStatus.DONE
     ]  # fmt: skip
     assert found[1]["detail"] == Refusal.LENGTH
+
+
+@pytest.mark.parametrize("watchdog", [5, 600])
+def test_a_watchdog_that_is_short_ends_jobs_by_time(tmp_path, watchdog):
+    """What it ended is not compared with golden cards, whose times are others; the rest is."""
+    path, out = tmp_path / "jobs.json", tmp_path / "out.json"
+    told = [{"bytes": 800, "class": 3}, {"bytes": 64, "nodes": [0, 1]}, {"bytes": 16384}]
+    path.write_text(json.dumps([*told, {"bytes": 64, "kind": "bf16", "codec": "inceptionn"}]))
+    words = f"cosim card --topology ring:3 --algorithm ring --jobs {path} --loss 0.1"
+    result = CliRunner().invoke(cli.cli, f"{words} --watchdog {watchdog} --json {out}".split())
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())
+    assert 0 < found["not_compared"] <= 11
+    assert "ends that the watchdog explains are not compared" in result.output
+
+
+def test_a_long_watchdog_explains_no_end():
+    jobs, faults = [SimpleNamespace(elems=1000)], LinkFaults(loss=0.1, delay=50)
+    assert job_run.sound_watchdog(2000, faults, jobs, 16) == 61_100
+    assert job_run.sound_watchdog(2000, LinkFaults(delay=50), jobs, 16) == 9_100
 
 
 def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import threading
+from pathlib import Path
 
 import click
 import pytest
@@ -139,23 +140,66 @@ def commands(group, name="gradnic"):
             yield f"{name} {word}", command
 
 
+def written(param):
+    """The type of the file or folder that an option or argument names, or None."""
+    types = param.type.types if isinstance(param.type, click.Tuple) else [param.type]
+    outputs = paths.OutputFile, paths.OutputFolder
+    return next((kind for kind in types if isinstance(kind, outputs)), None)
+
+
 WRITTEN = [
     pytest.param(command, param, id=f"{name} {param.opts[0]}")
     for name, command in commands(cli.cli)
     for param in command.params
-    if isinstance(param.type, paths.OutputFile | paths.OutputFolder)
+    if written(param)
 ]
+
+
+def asked(command, param, place):
+    """Let a command read words that name an output; what else it misses comes after that."""
+    if isinstance(param, click.Option):
+        words = [param.opts[0]]
+    else:  # arguments before it are inputs
+        arguments = [p for p in command.params if isinstance(p, click.Argument)]
+        words = [__file__] * arguments.index(param)
+    before = ["msccl"] if isinstance(param.type, click.Tuple) else ["x"] * (param.nargs - 1)
+    command.make_context(command.name, [*words, *before, str(place)])
 
 
 @pytest.mark.parametrize(("command", "param"), WRITTEN)
 def test_outputs_are_looked_at_before_the_work(folder, command, param):
     """A folder in place of a file, and a file in place of a folder, while words are read."""
-    is_file = isinstance(param.type, paths.OutputFile)
-    place = folder / f"taken{param.type.endings[0] if is_file and param.type.endings else ''}"
+    kind = written(param)
+    is_file = isinstance(kind, paths.OutputFile)
+    place = folder / f"taken{kind.endings[0] if is_file and kind.endings else ''}"
     place.mkdir() if is_file else place.touch()
-    words = [param.opts[0]] if isinstance(param, click.Option) else []
     with pytest.raises(click.UsageError, match="Is a directory" if is_file else "Not a directory"):
-        command.make_context(command.name, [*words, *["x"] * (param.nargs - 1), str(place)])
+        asked(command, param, place)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+@pytest.mark.parametrize(("command", "param"), WRITTEN)
+def test_a_place_that_takes_no_file_is_told_before_the_work(command, param):
+    """Root has access to /proc, where no file can be made."""
+    ending = (getattr(written(param), "endings", ()) or ("",))[0]
+    with pytest.raises(click.UsageError, match="Permission denied"):
+        asked(command, param, f"/proc/x{ending}")
+
+
+def test_a_file_that_cannot_be_replaced_is_told_before_the_work():
+    if Path("/proc/version").exists():
+        with pytest.raises(click.UsageError, match="/proc/version: Permission denied"):
+            paths.OutputFile().convert("/proc/version", None, None)
+
+
+def test_exports_repeat(folder):
+    words = ["--export", "msccl", "a.xml", "--export", "msccl", "b.xml"]
+    assert gradnic(*words, "--export", "chakra", "c", "--export", "msccl++", "d.json") == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"a.xml", "b.xml", "c.0.et", "c.1.et", "c.2.et", "d.json"}
+    assert (folder / "a.xml").read_text() == (folder / "b.xml").read_text()
+    assert gradnic("--export", "msccl", "e.xml", "--export", "msccl++", "e.xml") == 2
+    assert not (folder / "e.xml").exists()
 
 
 def test_whatever_is_written_has_a_type_that_looks():
