@@ -50,6 +50,8 @@ def generate(name, parameters, family, preset=None):
     doc = tops.entry(parameters).doc
     top = tops.build(parameters)
     ports = top.ports()
+    if name in {port["name"] for port in ports}:  # Verilator takes no top that is called so
+        raise ValueError(f"--name must be none of the module's ports, not {name!r}")
     values = tops.describe(parameters)
     head = heading(preset or name, values, family)
     files = verilog.files(top, name, platform=Target(family), head=head)

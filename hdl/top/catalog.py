@@ -204,7 +204,7 @@ TOPS = {
         lambda hdl, p: hdl.AggregationUnit(**p),
         {
             "jobs": "what each job's registers say",
-            "clear": "forget a job's slots",
+            "clear": "forget a job's slots; not heard while busy",
             "clear_job": "which job",
             "busy": "slots are being forgotten",
             "write_en": "write a word of a job's table",
