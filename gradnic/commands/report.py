@@ -9,12 +9,13 @@ from gradnic import quantities as q
 from gradnic.interface import params
 from gradnic.output import console, json_option, table, write_json, write_whole
 from gradnic.packages import DATA, SIMULATION, require
-from gradnic.paths import InputFile, OutputFolder, check_files
+from gradnic.paths import InputFile, OutputFolder, check_files, check_folder
 from gradnic.progress import Progress
 from gradnic.quantities import option
 from gradnic.text_file import read_text
 
 RESULT = "result.json"
+VERILOG = "build/verilog"
 CLAIMS = Path(__file__).parents[2] / "docs/reference/results.md"
 
 
@@ -69,7 +70,7 @@ def run_job(lanes, link_bytes, floats, screen):
             on_step=lambda k: progress.update(tasks[-1], completed=k),
         )
         stage("writing Verilog", None)
-        result["verilog"] = write_verilog(lanes, "build/verilog")
+        result["verilog"] = write_verilog(lanes, VERILOG)
     result["clock"] = synthesized_clock(lanes)
     return result
 
@@ -98,8 +99,8 @@ def command(do_run, folder, lanes, link_bytes, elements, claims, json_file):
 
     With --run: trains a small network, takes the gradients of four workers at iterations 1 and 200,
     sums them over cards of RTL, coded and uncoded, compares every frame and replica with the golden
-    cluster, writes the card's Verilog and FOLDER/result.json. Without: draws the page again from
-    that file. Exit status 1 if anything differs.
+    cluster, writes the card's Verilog to build/verilog, and FOLDER/result.json. Without: draws the
+    page again from that file. Exit status 1 if anything differs.
 
     \b
     Example:
@@ -109,6 +110,7 @@ def command(do_run, folder, lanes, link_bytes, elements, claims, json_file):
     page = Path(folder) / "index.html"
     check_files([str(page), *([str(path)] if do_run else [])])
     if do_run:
+        check_folder(VERILOG, click.get_current_context(silent=True))
         require("gradnic report --run", **SIMULATION, **DATA)
         result = run_job(lanes, link_bytes, elements, console("-"))
         write_json(path, result)

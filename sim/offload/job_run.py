@@ -202,6 +202,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
             raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
     sized = [one.job for one in posted if one.job.elems < TOO_LONG]
+    _check_apart(sized)
     feedback = any(one.job.feedback for one in posted)
     halves_of = 4 if feedback else 2  # sources, results; residuals before and after
     n_memory = halves_of * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
@@ -255,6 +256,35 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         input_rate(told, 4 * lanes), steady_rate(told, 4 * lanes, n_active),
         _nmse(cluster, posted, memory), n_barked,
     )  # fmt: skip
+
+
+def _check_apart(jobs):
+    """ValueError if a job reads or writes what another one writes: what comes of it would depend on
+    times. Jobs with THC of one tensor follow each other, and one may go on with what another left.
+    """
+    regions = []  # (first, stop, is written, job)
+    for job in jobs:
+        size = ELEM_BYTES.get(job.kind, 4) * job.elems
+        regions += [(job.source, job.source + size, False, job)]
+        regions += [(job.result, job.result + size, True, job)]
+        if job.feedback:
+            for half in range(2):
+                at = job.residual_at(half)
+                regions.append((at, at + 4 * job.elems, half != job.half, job))
+    before = []
+    for region in sorted(regions, key=lambda region: region[:2]):
+        first, stop, written, job = region
+        before = [other for other in before if other[1] > first]
+        for *_, other_written, other in before:
+            follows = job.tensor == other.tensor and job.codec == other.codec == JobCodec.THC
+            if other is not job and (written or other_written) and not follows:
+                writer, user = (job, other) if written else (other, job)
+                raise ValueError(
+                    f"job {user.id} must keep off what job {writer.id} writes, not share its byte "
+                    f"{first}"
+                )
+        if stop > first:
+            before.append(region)
 
 
 def sound_watchdog(t_probe, faults, jobs, link_bytes):

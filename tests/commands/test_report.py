@@ -216,3 +216,13 @@ def test_the_clock_is_the_slowest_recorded_part(monkeypatch):
     assert "16 a cycle (not the run's 8 a cycle)" in other
     recorded["d"] = entry("inline-8", 180.0)
     assert report_command.synthesized_clock(8)["block"] == "inline-8"
+
+
+def test_the_place_of_the_verilog_is_looked_at_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").write_text("a file")
+    monkeypatch.setattr(report_command, "run_job", None)
+    result = run("--run", "--out", "page")
+    assert result.exit_code == 2, result.output
+    assert "build: Not a directory" in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["build"]
