@@ -92,8 +92,7 @@ class Hadamard(wiring.Component):
         sizes = Array(max(1, b // self.lanes) for b in BLOCKS)
         m.d.sync += beats.eq(sizes[self.log4])
         for stage, span in enumerate(self.spans):
-            kind = _Near if span < 4 else _Across
-            part = kind(self.lanes, self.widths[stage], self.widths[stage + 1], span)
+            part = _Stage(self.lanes, self.widths[stage], self.widths[stage + 1], span)
             m.submodules[f"across{span}"] = part
             skip = Signal(name=f"skip{span}")
             m.d.sync += skip.eq(beats <= span)
@@ -117,15 +116,6 @@ class Hadamard(wiring.Component):
         return m
 
 
-def _ports(lanes, in_width, width):
-    """Members of a stage across beats: ``skip`` says that blocks are too small for it."""
-    return {
-        "skip": In(1),
-        "i": In(stream.Signature(data.ArrayLayout(signed(in_width), lanes))),
-        "o": Out(stream.Signature(data.ArrayLayout(signed(width), lanes))),
-    }
-
-
 def _steps(m, stage):
     """What a stage across beats does with a beat, a cycle after it came.
 
@@ -133,7 +123,8 @@ def _steps(m, stage):
     the first half of what follows takes at least as long, so that the two never meet.
 
     comes, passes : a beat is here, to be combined; to go by. place : of it within its half.
-    meets : it belongs to the second half. leaving, leaving_place : a difference leaves.
+    meets : it belongs to the second half. leaving, leaving_place : a difference leaves, also in the
+    next cycle (leaves_next).
     """
     span, i, skip = stage.span, stage.i, stage.skip
     comes = delayed_flag(m, i.valid & ~skip, 1, name="comes")
@@ -150,141 +141,135 @@ def _steps(m, stage):
             m.d.sync += last.eq(place == span - 2)
         with m.If(leaving):
             m.d.sync += leaving_last.eq(leaving_place == span - 2)
+    leaves_next = (comes & second & last) | (leaving & ~leaving_last)
     m.d.sync += [
         place.eq(place + comes),
         second.eq(second ^ (comes & last)),
-        leaving.eq((comes & second & last) | (leaving & ~leaving_last)),
+        leaving.eq(leaves_next),
         leaving_place.eq(leaving_place + leaving),  # at 0 again behind the last one
     ]
     return SimpleNamespace(
         comes=comes, passes=passes, place=place, meets=comes & second,
-        leaving=leaving, leaving_place=leaving_place,
+        leaving=leaving, leaving_place=leaving_place, leaves_next=leaves_next,
     )  # fmt: skip
 
 
-class _Near(wiring.Component):
-    """Butterflies between beats that are 1 or 2 apart; a stage of `Hadamard`, in registers."""
+class _Stage(wiring.Component):
+    """Butterflies between beats that are `span` apart, each lane with one adder and one subtractor.
 
-    def __init__(self, lanes, in_width, width, span):
-        self.span, self.width = span, width
-        super().__init__(_ports(lanes, in_width, width))
+    The first half of a span is kept, and second less first takes its place, which leaves negated:
+    so each bit of a result is one LUT with its carry, whatever is chosen before it.
 
-    def elaborate(self, platform):
-        m = Module()
-        lanes = len(self.i.payload)
-        steps = _steps(m, self)
-        arrived = delayed(m, Cat(self.i.payload), 2, name="arrived")
-        goes = steps.meets | steps.leaving | steps.passes
-        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, 4, name="goes"))
-        late = delayed(m, Cat(steps.leaving, steps.leaving_place), 2, name="late")
-        here = Cat(steps.place == k for k in range(self.span))
-        keeps = here & (steps.comes & ~steps.meets).replicate(self.span)
-        ends = delayed(m, here & steps.meets.replicate(self.span), 1, name="ends")
-        for start in range(0, lanes, GROUP):
-            meets, place, kept_here, left_here, then = (
-                copied(m, value, 1, name=f"{name}{start}_")[0]
-                for name, value in (
-                    ("meets", steps.meets), ("place", steps.place), ("keeps", keeps),
-                    ("ends", ends), ("then", late))
-            )  # fmt: skip
-            leaving, leaving_place = then[0], then[1:]
-            for lane in range(start, min(start + GROUP, lanes)):
-                new = arrived.word_select(lane, len(arrived) // lanes).as_signed()
-                firsts = self._words(m, new, kept_here, f"first{lane}_")
-                kept = delayed(m, Mux(meets, Array(firsts)[place], 0), 1, name=f"kept{lane}_")
-                new = delayed(m, new, 1, name=f"new{lane}_")
-                total = Signal(signed(self.width))
-                m.d.comb += total.eq(kept + new)
-                rests = self._words(m, kept - new, left_here, f"rest{lane}_")
-                result = Mux(
-                    leaving,
-                    Array(rests)[leaving_place],
-                    delayed(m, total, 1, name=f"total{lane}_"),
-                )
-                m.d.comb += self.o.payload[lane].eq(delayed(m, result, 1, name=f"out{lane}_"))
-        return m
-
-    def _words(self, m, value, writes, name):
-        """A register for each place; `value` goes into those of the flags `writes`."""
-        words = [
-            Signal(signed(self.width), name=f"{name}{k}", reset_less=True) for k in range(self.span)
-        ]
-        for k, word in enumerate(words):
-            with m.If(writes[k]):
-                m.d.sync += word.eq(value)
-        return words
-
-
-class _Across(wiring.Component):
-    """Butterflies between beats that are `span` apart, 4 or more; a stage of `Hadamard`.
-
-    The first half of a span is kept in memory, and differences take its place.
+    What is kept is in registers up to 2 beats, in LUT RAM up to 32, and else in block RAM. lag :
+    cycles from a beat, a cycle after it came, to its word.
     """
 
     def __init__(self, lanes, in_width, width, span):
         self.span, self.width = span, width
-        super().__init__(_ports(lanes, in_width, width))
+        self.in_registers = span < 4
+        self.lag = min(span, 2) if span <= LARGEST_LUT_RAM else 4
+        super().__init__(
+            {
+                "skip": In(1),  # blocks are too small for this stage
+                "i": In(stream.Signature(data.ArrayLayout(signed(in_width), lanes))),
+                "o": Out(stream.Signature(data.ArrayLayout(signed(width), lanes))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
-        lanes = len(self.i.payload)
+        lanes, lag = len(self.i.payload), self.lag
         steps = _steps(m, self)
-        lag = 2 if self.span <= LARGEST_LUT_RAM else 4  # until a word is here
+        arrived = delayed(m, Cat(self.i.payload), lag, name="arrived")
+        leaves = delayed(m, steps.leaves_next, lag - 1, name="leaves")
+        flags = delayed(m, Cat(steps.leaving, steps.passes, steps.meets), lag - 1, name="flags")
         reads = Mux(steps.leaving, steps.leaving_place, steps.place)
-        arrived = delayed(m, Cat(self.i.payload), lag + 1, name="arrived")
-        flags = delayed(m, Cat(steps.leaving, steps.passes, steps.meets), lag, name="flags")
-        written = delayed(m, steps.place, lag, name="written")
-        stored = delayed_flag(m, steps.comes, lag, name="stored")
+        written = delayed(m, steps.place, lag - 1, name="written")
+        stored = delayed_flag(m, steps.comes, lag - 1, name="stored")
         for start in range(0, lanes, GROUP):
             stop = min(start + GROUP, lanes)
-            steers, address, write_addr, write_en = (
+            leaves_here, steers, address, write_addr, write_en = (
                 copied(m, value, 1, name=f"{name}{start}_")[0]
                 for name, value in (
-                    ("steers", flags), ("reads", reads), ("writes", written), ("stores", stored))
+                    ("leaves", leaves), ("steers", flags), ("reads", reads), ("writes", written),
+                    ("stores", stored))
             )  # fmt: skip
-            word, write = self._words(m, start, (stop - start) * self.width, address, lag)
+            write = SimpleNamespace(
+                data=Signal((stop - start) * self.width, name=f"rests{start}"),
+                addr=write_addr,
+                en=write_en,
+            )
+            word = self._words(m, start, address, write)
             rests = [
-                self._butterfly(m, steers, word.word_select(lane - start, self.width).as_signed(),
+                self._butterfly(m, leaves_here, steers,
+                                word.word_select(lane - start, self.width).as_signed(),
                                 arrived.word_select(lane, len(arrived) // lanes).as_signed(), lane)
                 for lane in range(start, stop)
             ]  # fmt: skip
-            m.d.comb += [
-                write.data.eq(Cat(rests)),
-                write.addr.eq(write_addr),
-                write.en.eq(write_en),
-            ]
+            m.d.comb += write.data.eq(Cat(rests))
         goes = steps.meets | steps.leaving | steps.passes
-        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, lag + 2, name="goes"))
+        m.d.comb += self.o.valid.eq(delayed_flag(m, goes, lag + 1, name="goes"))
         return m
 
-    def _words(self, m, start, width, address, lag):
-        """A memory of the span: (word, `lag` - 1 cycles after its address; its write port)."""
+    def _words(self, m, start, address, write):
+        """What is kept of a group of lanes: the word that is read, `lag` - 1 cycles behind address.
+
+        Place by place a word is written `span` cycles before it is read, at the least: a memory
+        has a register in front for that.
+        """
+        width = len(write.data)
+        if self.in_registers:
+            words = [
+                Signal(width, name=f"word{start}_{k}", reset_less=True) for k in range(self.span)
+            ]
+            for k, word in enumerate(words):
+                with m.If(write.en & (write.addr == k)):
+                    m.d.sync += word.eq(write.data)
+            return delayed(m, Array(words)[address], self.lag - 1, name=f"kept{start}_")
+        late = SimpleNamespace(
+            data=delayed(m, write.data, 1, name=f"rest{start}_"),
+            addr=delayed(m, write.addr, 1, name=f"place{start}_"),
+            en=delayed_flag(m, write.en, 1, name=f"put{start}_"),
+        )
         if self.span > LARGEST_LUT_RAM:
             m.submodules[f"words{start}"] = ram = BlockRAM(width, self.span)
-            m.d.comb += ram.read_addr.eq(address)
-            write = SimpleNamespace(data=ram.write_data, addr=ram.write_addr, en=ram.write_en)
-            return delayed(m, ram.read_data, lag - 3, name=f"word{start}_"), write
+            m.d.comb += [
+                ram.read_addr.eq(address),
+                ram.write_data.eq(late.data),
+                ram.write_addr.eq(late.addr),
+                ram.write_en.eq(late.en),
+            ]
+            return delayed(m, ram.read_data, self.lag - 3, name=f"word{start}_")
         words = memory.Memory(
             shape=width, depth=self.span, init=[], attrs={"ram_style": "distributed"}
         )
         m.submodules[f"words{start}"] = words
         read = words.read_port(domain="comb")
-        write = words.write_port()
-        m.d.comb += read.addr.eq(address)
-        return delayed(m, read.data, lag - 1, name=f"word{start}_"), write
+        port = words.write_port()
+        m.d.comb += [
+            read.addr.eq(address),
+            port.data.eq(late.data),
+            port.addr.eq(late.addr),
+            port.en.eq(late.en),
+        ]
+        return delayed(m, read.data, self.lag - 1, name=f"word{start}_")
 
-    def _butterfly(self, m, steers, kept, new, lane):
-        """One lane: its sum goes out; returns what is stored, the first half or a difference."""
+    def _butterfly(self, m, leaves, steers, kept, arrived, lane):
+        """One lane: its result goes out; returns what is to be kept.
+
+        leaves : a difference leaves, a cycle before `steers` and `kept` say so.
+        """
         leaving, passes, meets = steers
-        total, rest = (
-            Signal(signed(self.width), name=f"{name}{lane}", reset_less=True)
-            for name in ("total", "rest")
-        )
-        m.d.sync += [total.eq(kept + new), rest.eq(kept - new)]
-        kept = delayed(m, kept, 1, name=f"kept{lane}_")
-        new = delayed(m, new, 1, name=f"new{lane}_")
-        out = Mux(leaving, kept, Mux(passes, new, total))
-        m.d.comb += self.o.payload[lane].eq(delayed(m, out, 1, name=f"out{lane}_"))
-        stored = Signal(signed(self.width), name=f"stored{lane}")
-        m.d.comb += stored.eq(Mux(meets, rest, new))
-        return stored
+        new = delayed(m, arrived, 1, name=f"new{lane}_")
+        adds = delayed(m, Mux(leaves, 0, arrived), 1, name=f"adds{lane}_")
+        n_bits = len(kept)
+        other = (kept ^ leaving.replicate(n_bits)) & ~passes.replicate(n_bits)
+        total = Signal(signed(self.width + 1), name=f"total{lane}")
+        m.d.comb += [
+            # ones below them carry 1 into what leaves: minus a number is its inverse, and 1
+            total.eq(Cat(Const(1, 1), adds).as_signed() + Cat(leaving, other).as_signed()),
+            self.o.payload[lane].eq(delayed(m, total[1:].as_signed(), 1, name=f"out{lane}_")),
+        ]
+        rest = Signal(signed(self.width), name=f"rest{lane}")
+        m.d.comb += rest.eq(new - (kept & meets.replicate(n_bits)).as_signed())
+        return rest

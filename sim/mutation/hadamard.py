@@ -63,10 +63,12 @@ def test(model):
         play(instance, log4, every[log4][2:4], reset=False)
 
 
-NEVER = "no block of 64 and more skips it at 4 lanes: what is kept counts only where beats meet"
-TWICE = "the difference is always read one cycle after it came, and until then flips twice"
+NEVER = "no block of 64 and more passes it by at 4 lanes"
+POWERS = "beats of a block are 16, 64, 256 or 1024: the controlling bit is never set"
+UNWRITTEN = "the place of a write, in reset: there is none"
 ARGUED = {
-    r"-cell \S*\\across[12]\.\S+ -port A .*: kept = delayed\(m, Mux\(meets, ": NEVER,
-    r"-mode (inv|cnot[01]) .* -port [DQ] .* -wire across1\.rest\d_0 ": TWICE,
+    r"-mode const1 -cell \S*\\across[1248]\.\S+ -port B .*: other = ": NEVER,
+    r"-mode cnot[01] .* -ctrlbit (\d?[13579]|[02]) .*skip\.eq\(beats <= span\)": POWERS,
+    r"-mode const0 -cell \$flatten\\across8\.\$procmux\$179 -port S ": UNWRITTEN,
 }
 EXPLAINED = {}
