@@ -46,8 +46,12 @@ class Network:
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
-        Bytes that an input of a switch holds while the output is busy; it also has to cover the
-        round trip, or the link slows down to buffer / (2 latency).
+        Bytes that an input of a switch holds while the output is busy, and what a link's sender has
+        credits for. Where that does not cover the round trip, links between cards send it at full
+        speed and wait for credits; links to and from switches slow down to buffer / (2 latency).
+    credit : int
+        Cycles of the credits' way beside the two latencies: from a flit that spends one to the one
+        that may spend it again.
     turn : int
         Cycles from one rank of a block to the next, where a row adds several: the adder's loop. 0:
         not counted. Above 0, all terminal rows of a node share one slot, too. Cards: see `of_card`.
@@ -76,6 +80,7 @@ class Network:
     block: int = 256
     wire_ratio: float = 1.0
     buffer: int = 5088
+    credit: int = 0
     start: int = 20
     issue: int = 19
     receive: int = 3
@@ -90,7 +95,8 @@ class Network:
                      "wire_ratio", "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("link_latency", "head", "start", "issue", "receive", "add", "turn", "block"):
+        for name in ("link_latency", "head", "start", "issue", "receive", "add", "turn", "block",
+                     "credit"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.window < 1:
@@ -119,7 +125,9 @@ def of_card(n_lanes: int, **options) -> Network:
     Words narrower than 32 floats are written 2 cycles later. options : of Network.
     """
     receive = Network.receive + 2 * (n_lanes < 32)
-    options = {"turn": 19} | options  # 16 cycles of the adder, and those of the slots' choice
+    # turn: 16 cycles of the adder, and those of the slots' choice. credit: a cycle each of the
+    # sender's slice, the landing buffer, its `credit`, and the sender's `room` (hdl/direct/link.py)
+    options = {"turn": 19, "credit": 4} | options
     return Network(reduce_per_cycle=n_lanes, read_per_cycle=n_lanes, receive=receive, **options)
 
 
@@ -188,15 +196,23 @@ class _Run:
         unit = network.link_bytes_per_cycle
         covered = network.buffer / np.maximum(2 * latency, 1)  # a window per round trip
         self.speed = (topology.bandwidth * unit).tolist()  # of the links
-        speed = np.minimum(topology.bandwidth * unit, covered * topology.bandwidth)
         n_links, interfaces = topology.n_links, traffic.n_places - topology.n_links
+        speed = topology.bandwidth * unit
+        self.round_trip = [*(2 * latency + network.credit).tolist(), *([0] * interfaces)]
+        self.credits = [0.0] * traffic.n_places  # bytes; 0: more than a round trip needs
+        if interfaces or any(len(path) > 1 for path in traffic.paths):
+            speed = np.minimum(speed, covered * topology.bandwidth)
+        else:
+            granted = network.buffer * topology.bandwidth
+            short = granted < speed * (2 * latency + network.credit)
+            self.credits = np.where(short, granted, 0.0).tolist()
         self.latency = [*latency.tolist(), *([0] * interfaces)]
         self.room = [*speed.tolist(), *([topology.ports * unit] * interfaces)]
         rate = [min(self.room[p] for p in path if p < n_links) for path in traffic.paths]
         if interfaces:
             rate = [min(r, unit) for r in rate]
         self.rate = rate
-        bytes_on_wire = network.wire_bytes(traffic.floats)
+        bytes_on_wire = self.wire = network.wire_bytes(traffic.floats)
         rates = np.array(rate)[traffic.path]
         cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(np.int64)
         # sums are made while they are sent, a pass per contribution
@@ -262,6 +278,9 @@ class _Run:
         head_of = [0] * t.n_places  # position of the first message that has not started
         started = [bytearray(n + 1) for n in t.queue_lengths]
         parked = [0] * t.n_nodes
+        credits, round_trip, wire = self.credits, self.round_trip, self.wire.tolist()
+        # per link whose credits run out: what each next share of them waits for, see `spend`
+        spent = [deque([(0, 0, c)]) for c in credits]
         worms = {}  # message on a path of several places: [place in the path, since when, how fast]
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
@@ -291,6 +310,31 @@ class _Run:
             backlog[v] = max(backlog[v], now) + work[row]
             return begin
 
+        def spend(place, m, now, time):
+            """Cycles that message m takes on a link, `time` of them without waiting for credits.
+
+            `spent` has (when the first credit comes back, cycles until the last, bytes), in order.
+            """
+            line, pace = spent[place], time / wire[m]
+            free = 0
+            while line and line[0][0] + line[0][1] <= now:
+                free += line.popleft()[2]
+            if free:
+                line.appendleft((now, 0, free))
+            left, at = wire[m], now
+            while left > 0:
+                since, lasts, share = line.popleft()
+                part = min(left, share)
+                if part < share:
+                    used = lasts * (part / share)
+                    line.appendleft((since + used, lasts - used, share - part))
+                    lasts = used
+                begin = max(at, since)
+                at = max(begin + part * pace, since + lasts)
+                line.append((begin + round_trip[place], at - begin, part))
+                left -= part
+            return math.ceil(at - now - 1e-6)
+
         def start(m, hop, now, idle=False):
             """Message m takes the place `hop` of its path; idle: which waited for it."""
             path = paths[path_of[m]]
@@ -307,6 +351,8 @@ class _Run:
             time, mine = cycles[m], speed[m]
             room[place] -= mine
             busy[place] += time * mine
+            if credits[place]:
+                time = spend(place, m, now, time)
             last = hop + 1 == len(path)
             if last:
                 push(events, (now + latency[place] + time + receive, _DONE, m))

@@ -21,10 +21,12 @@ struct Input {  // as network_run.py lays it out
 	const int64_t *held;  // of paths
 	const double *latency;  // of places
 	double *room;  // of places
+	const double *credits, *round_trip;  // of places
 	const int64_t *queue_start;  // n_places + 1: where a place's flags begin
 	const int32_t *path_of, *dst, *position, *message_row;
 	const uint8_t *reduces;
 	double *cycles;  // of messages
+	const double *wire;  // of messages
 	const int64_t *lead, *adds, *sending, *work, *first_block, *row_floats, *wait;  // of rows
 	int64_t *need;
 	const int32_t *terminal;  // source of a terminal row, or -1
@@ -56,6 +58,10 @@ struct Event {
 	}
 };
 
+struct Share {
+	double since, lasts, bytes;
+};
+
 struct Worm {
 	int64_t hop;
 	double since, mine;
@@ -71,6 +77,7 @@ struct Run {
 	std::vector<Least<std::pair<int64_t, int64_t>>> ready;
 	std::vector<int64_t> head_of, parked, turn;
 	std::vector<uint8_t> started;
+	std::vector<std::deque<Share>> spent;
 	std::unordered_map<int64_t, Worm> worms;
 	std::vector<double> turns, backlog, summing;
 	Least<Event> events;
@@ -79,8 +86,10 @@ struct Run {
 	    : in(in), out(out), speed(in.n_messages), waiting(in.n_places), ready(in.n_places),
 	      head_of(in.n_places), parked(in.n_nodes),
 	      turn(in.turn_start, in.turn_start + in.n_nodes),
-	      started(in.queue_start[in.n_places]), turns(in.n_nodes), backlog(in.n_nodes),
-	      summing(in.n_nodes) {
+	      started(in.queue_start[in.n_places]), spent(in.n_places), turns(in.n_nodes),
+	      backlog(in.n_nodes), summing(in.n_nodes) {
+		for (int64_t p = 0; p < in.n_places; p++)
+			if (in.credits[p]) spent[p].push_back({0, 0, in.credits[p]});
 		for (int64_t m = 0; m < in.n_messages; m++) speed[m] = in.rate[in.path_of[m]];
 		out = {};
 	}
@@ -102,6 +111,32 @@ struct Run {
 		return begin;
 	}
 
+	double spend(int32_t place, int64_t m, double now, double time) {
+		auto &line = spent[place];
+		double pace = time / in.wire[m], free = 0;
+		while (!line.empty() && line.front().since + line.front().lasts <= now) {
+			free += line.front().bytes;
+			line.pop_front();
+		}
+		if (free) line.push_front({now, 0, free});
+		double left = in.wire[m], at = now;
+		while (left > 0) {
+			auto [since, lasts, share] = line.front();
+			line.pop_front();
+			double part = std::min(left, share);
+			if (part < share) {
+				double used = lasts * (part / share);
+				line.push_front({since + used, lasts - used, share - part});
+				lasts = used;
+			}
+			double begin = std::max(at, since);
+			at = std::max(begin + part * pace, since + lasts);
+			line.push_back({begin + in.round_trip[place], at - begin, part});
+			left -= part;
+		}
+		return std::ceil(at - now - 1e-6);
+	}
+
 	void start(int64_t m, int64_t hop, double now, bool idle) {
 		int32_t path = in.path_of[m], place = place_of(m, hop);
 		if (!hop) {
@@ -118,6 +153,7 @@ struct Run {
 		double time = in.cycles[m], mine = speed[m];
 		in.room[place] -= mine;
 		in.busy[place] += time * mine;
+		if (in.credits[place]) time = spend(place, m, now, time);
 		bool last = hop + 1 == in.path_start[path + 1] - in.path_start[path];
 		bool fits = time <= in.held[path];
 		if (last)

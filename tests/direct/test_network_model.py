@@ -6,18 +6,18 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.network_model import of_card, simulate
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.direct.cluster import Cluster, cosim
+from gradnic.sim.direct.cluster import Cluster, Wires, cosim
 
 
-def both(spelling, algorithm, n_floats, n_lanes, **options):
-    """(cycles by RTL, by the model) of raw floats on links of 150 cycles."""
+def both(spelling, algorithm, n_floats, n_lanes, latency=150, **options):
+    """(cycles by RTL, by the model) of raw floats."""
     topology = parse(spelling)
     table = compile_table(build(topology, algorithm, **options))
     values = np.random.default_rng(1).standard_normal((topology.n_nodes, n_floats))
-    cluster = Cluster(table, topology, n_floats, n_lanes=n_lanes)
+    cluster = Cluster(table, topology, n_floats, n_lanes=n_lanes, wires=Wires(latency=latency))
     result = cosim(table, topology, values.astype(np.float32), cluster=cluster)
     assert result.ok, result.first
-    model = simulate(table, topology, 4 * n_floats, of_card(n_lanes))
+    model = simulate(table, topology, 4 * n_floats, of_card(n_lanes, link_latency=latency))
     print(f"{spelling} {algorithm} {n_floats} floats: {result.cycles} RTL, {model.cycles} model")
     return result.cycles, model.cycles
 
@@ -33,6 +33,15 @@ def test_four_nodes_with_two_trees_a_root():
     """Chunks of 1,008 floats: three blocks and most of a fourth, which takes its turns, too."""
     rtl, model = both("mesh:2x2", "multitree", 8000, 16, chunks=2)
     assert abs(model / rtl - 1) < 0.03
+
+
+@pytest.mark.parametrize("latency", [500, 1000, 5000])
+@pytest.mark.parametrize("options", [("ring", {}), ("multitree", {}), ("multitree", {"chunks": 2})])
+def test_links_longer_than_credits_reach(options, latency):
+    """318 flits leave at full speed, the next ones as credits come back, 2 latencies and 4 later."""
+    algorithm, options = options
+    rtl, model = both("mesh:2x2", algorithm, 8192, 16, latency, **options)
+    assert abs(model / rtl - 1) < 0.01
 
 
 @pytest.mark.slow

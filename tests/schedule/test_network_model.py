@@ -176,6 +176,18 @@ def test_messages_save_their_heads():
     assert 1.05 < ways[1] / ways[0] < 1.0626
 
 
+def test_credits_come_back_after_a_round_trip():
+    """A ring's 6 steps: 64 floats are 272 bytes with their head, 17 beats. Of 5 credits, 5 beats
+    leave, 5 more 24 cycles later, and so on, the last two behind three waits.
+    """
+    times = {"link_latency": 10, "credit": 4, "block": 0}
+    free = run("ring:4", "ring", KIB, Network(**times)).cycles
+    for flits, waits in ((17, 0), (5, 3), (6, 2)):
+        network = Network(buffer=16 * flits, **times)
+        extra = waits * (24 - flits)  # beats in flight of these 24 cycles had to leave anyway
+        assert run("ring:4", "ring", KIB, network).cycles == free + 6 * extra
+
+
 def test_small_buffers_slow_long_links_down():
     fast = run("ring:8", "ring", 64 * KIB, Network(buffer=4800)).cycles
     assert run("ring:8", "ring", 64 * KIB, Network(buffer=1 << 20)).cycles == fast
@@ -248,6 +260,7 @@ TWINS = (
     ("ring:5", "ring", 64, Network(), {}),  # chunks are empty
     ("torus:3x3", "ring2d", 64 * KIB, Network(reduce_per_cycle=2, merge_above=1), {}),
     ("bigraph:2x4", "hdrm", 64 * KIB, Network(buffer=600), {}),
+    ("mesh:2x3", "multitree", 64 * KIB, Network(buffer=600, credit=4), {"chunks": 2}),
     ("dgx:2x4", "halving", 256 * KIB, Network(buffer=300, link_latency=7), {}),
     ("pcie:2x4x1", "ring", 64 * KIB, Network(flow="packet"), {}),
     ("nvlink:2x4x2", "forest", 64 * KIB, PLAIN, {}),
