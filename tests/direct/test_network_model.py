@@ -38,7 +38,7 @@ def test_four_nodes_with_two_trees_a_root():
 @pytest.mark.parametrize("latency", [500, 1000, 5000])
 @pytest.mark.parametrize("options", [("ring", {}), ("multitree", {}), ("multitree", {"chunks": 2})])
 def test_links_longer_than_credits_reach(options, latency):
-    """318 flits leave at full speed, the next ones as credits come back, 2 latencies and 4 later."""
+    """318 flits leave at full speed, the rest as credits come back, 2 latencies and 4 later."""
     algorithm, options = options
     rtl, model = both("mesh:2x2", algorithm, 8192, 16, latency, **options)
     assert abs(model / rtl - 1) < 0.01

@@ -181,11 +181,11 @@ def test_credits_come_back_after_a_round_trip():
     leave, 5 more 24 cycles later, and so on, the last two behind three waits.
     """
     times = {"link_latency": 10, "credit": 4, "block": 0}
-    free = run("ring:4", "ring", KIB, Network(**times)).cycles
+    free = run("ring:4", "ring", KIB, Network(**times), compiled=False).cycles
     for flits, waits in ((17, 0), (5, 3), (6, 2)):
         network = Network(buffer=16 * flits, **times)
         extra = waits * (24 - flits)  # beats in flight of these 24 cycles had to leave anyway
-        assert run("ring:4", "ring", KIB, network).cycles == free + 6 * extra
+        assert run("ring:4", "ring", KIB, network, compiled=False).cycles == free + 6 * extra
 
 
 def test_small_buffers_slow_long_links_down():
