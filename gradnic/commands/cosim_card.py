@@ -184,7 +184,8 @@ def command(
         ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
         ("packets sent again", found["data_again"]),
         ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
-        ("error against the sum, NMSE", f"{found['nmse']:.3g}"),
+        ("error against the sum, NMSE", "-" if found["nmse"] is None else f"{found['nmse']:.3g}"),
+        ("values that are not finite", found["not_finite"]),
         ("mismatches", outcome.mismatches),
     ]
     screen.print(table(f"{algorithm} on {topology}, Ethernet, codec {codec}", ("", ""), rows))

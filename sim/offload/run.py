@@ -224,11 +224,22 @@ def cosim(
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if codec == "none" and not (spray or options.get("queues")) and faults == plain:
         found["model_cycles"] = simulate(table, topology, 4 * gradients.shape[1], card).cycles
-    total = gradients.astype(np.float64).sum(axis=0)
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
-    error = float(((replicas[0] * scale - total) ** 2).sum())
-    power = float((total**2).sum()) or 1.0
-    return outcome, outcome.summary() | found | {"nmse": error / power}
+    found |= error_of(replicas[0].astype(np.float64) * scale, gradients)
+    return outcome, outcome.summary() | found
+
+
+def error_of(result, gradients):
+    """``nmse`` of a sum, None where no value has one; ``not_finite``: values that it leaves out.
+
+    result : float64 (n,). gradients : (n_nodes, n).
+    """
+    with np.errstate(invalid="ignore"):  # Inf less Inf
+        total = gradients.astype(np.float64).sum(axis=0)
+    finite = np.isfinite(total) & np.isfinite(result)
+    error = float(((result[finite] - total[finite]) ** 2).sum()) if finite.any() else None
+    power = float((total[finite] ** 2).sum()) or 1.0
+    return {"nmse": None if error is None else error / power, "not_finite": int((~finite).sum())}
 
 
 def _tags(gradients, important, packet=352):

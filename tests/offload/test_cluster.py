@@ -50,6 +50,17 @@ def test_a_probe_that_is_asked_again_is_no_packet_that_is_sent_again():
     assert (told["data_again"], told["control_frames"]) == (1, 1)
 
 
+def test_the_error_of_a_sum_is_of_its_finite_values():
+    """JSON has no NaN: Inf less Inf, and a sum beyond FP32, are counted and left out."""
+    x = np.float32([[1, np.inf, np.nan, 3e38, np.inf, 2], [1, -np.inf, 1, 3e38, 1, 2]])
+    with np.errstate(all="ignore"):
+        result = x.sum(axis=0).astype(np.float64)
+    result[-1] += 2
+    assert offload_run.error_of(result, x) == {"nmse": 4 / 20, "not_finite": 4}
+    assert offload_run.error_of(result[1:5], x[:, 1:5]) == {"nmse": None, "not_finite": 4}
+    assert offload_run.error_of(np.ones(2), np.zeros((2, 2))) == {"nmse": 2, "not_finite": 0}
+
+
 @pytest.mark.parametrize(("spelling", "algorithm"), SHAPES)
 @pytest.mark.parametrize("codec", offload_run.CODECS)
 @pytest.mark.parametrize("faults", [LinkFaults(), BAD], ids=["clean", "bad"])
