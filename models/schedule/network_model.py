@@ -47,8 +47,8 @@ class Network:
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
         Bytes that an input of a switch holds while the output is busy, and what a link's sender has
-        credits for. Where that does not cover the round trip, links between cards send it at full
-        speed and wait for credits; links to and from switches slow down to buffer / (2 latency).
+        credits for. Where that does not cover the round trip, it leaves at full speed and waits for
+        credits; with interfaces that ports share, links slow down to buffer / (2 latency).
     credit : int
         Cycles of the credits' way beside the two latencies: from a flit that spends one to the one
         that may spend it again.
@@ -200,7 +200,7 @@ class _Run:
         speed = topology.bandwidth * unit
         self.round_trip = [*(2 * latency + network.credit).tolist(), *([0] * interfaces)]
         self.credits = [0.0] * traffic.n_places  # bytes; 0: more than a round trip needs
-        if interfaces or any(len(path) > 1 for path in traffic.paths):
+        if interfaces:
             speed = np.minimum(speed, covered * topology.bandwidth)
         else:
             granted = network.buffer * topology.bandwidth
@@ -281,7 +281,8 @@ class _Run:
         credits, round_trip, wire = self.credits, self.round_trip, self.wire.tolist()
         # per link whose credits run out: what each next share of them waits for, see `spend`
         spent = [deque([(0, 0, c)]) for c in credits]
-        worms = {}  # message on a path of several places: [place in the path, since when, how fast]
+        # message on a path of several places: [place in the path, since when, how fast, how long]
+        worms = {}
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
         turn_end = [*turn[1:], len(need)]
@@ -353,6 +354,8 @@ class _Run:
             busy[place] += time * mine
             if credits[place]:
                 time = spend(place, m, now, time)
+            if hop:  # flits come in the bursts in which the link before let them go
+                time = max(time, worms[m][3])
             last = hop + 1 == len(path)
             if last:
                 push(events, (now + latency[place] + time + receive, _DONE, m))
@@ -365,7 +368,7 @@ class _Run:
                 tail = max(worms[m][1] + time, now - latency[before] + time - held[m])
                 push(events, (max(tail, now), _RELEASE, m, before, worms[m][2]))
             if not last:
-                worms[m] = [hop, now, mine]
+                worms[m] = [hop, now, mine, time]
 
         def serve(place, now, fresh=-1):
             """Start what can start: worms on their way first, then the node's own messages, of

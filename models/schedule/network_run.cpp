@@ -64,7 +64,7 @@ struct Share {
 
 struct Worm {
 	int64_t hop;
-	double since, mine;
+	double since, mine, lasts;
 };
 
 template <typename T> using Least = std::priority_queue<T, std::vector<T>, std::greater<T>>;
@@ -154,6 +154,7 @@ struct Run {
 		in.room[place] -= mine;
 		in.busy[place] += time * mine;
 		if (in.credits[place]) time = spend(place, m, now, time);
+		if (hop) time = std::max(time, worms[m].lasts);
 		bool last = hop + 1 == in.path_start[path + 1] - in.path_start[path];
 		bool fits = time <= in.held[path];
 		if (last)
@@ -169,7 +170,7 @@ struct Run {
 			events.push({std::max(tail, now), RELEASE, before, m, worm.mine});
 		}
 		if (!last)
-			worms[m] = {hop, now, mine};
+			worms[m] = {hop, now, mine, time};
 		else if (hop)
 			worms.erase(m);
 	}

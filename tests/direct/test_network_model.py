@@ -44,6 +44,14 @@ def test_links_longer_than_credits_reach(options, latency):
     assert abs(model / rtl - 1) < 0.01
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "multitree"])
+@pytest.mark.parametrize("spelling", ["fattree:4x1", "bigraph:2x2"])
+def test_credits_through_switches(spelling, algorithm):
+    """A worm waits for the credits of its first link; behind it, its flits come in bursts."""
+    rtl, model = both(spelling, algorithm, 8192, 32, 1000)
+    assert abs(model / rtl - 1) < 0.01
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_floats", [1024, 8192, 65536])
 @pytest.mark.parametrize("spelling", ["torus:4x4", "mesh:4x4"])

@@ -20,6 +20,17 @@ SHORT = [("ring:4", "ring"), ("ring:8", "ring"), ("torus:3x3", "multitree"),
          ("bigraph:2x4", "hdrm"), ("nvlink:2x4x1", "forest"),
          ("mesh:3x3", "overlapped", 1)]  # fmt: skip
 CASES = [*SHORT[:-1], ("mesh:3x3", "overlapped")]
+DRAWN = [  # nodes that are no power of two, two chunks a root
+    (f"{kind}:{rng.choice(sizes)}", str(rng.choice(algorithms)), 2)
+    for rng in [np.random.default_rng(33)]
+    for kind, sizes, algorithms in (
+        ("ring", (3, 5, 6, 7), ("multitree", "bfb")),
+        ("mesh", ("2x3", "3x3", "2x5"), ("multitree", "bfb")),
+        ("torus", ("3x3", "3x4"), ("multitree", "bfb")),
+        ("fattree", ("3x1", "5x1", "3x2"), ("multitree",)),
+        ("dragonfly", ("3x1x1", "3x2x1"), ("multitree",)),
+    )
+]
 MSCCLPP_OPS = 64  # MAX_OPERATION of src/core/include/execution_common.hpp
 
 
@@ -34,7 +45,7 @@ def make(spelling, algorithm, chunks=None):
     return compile_table(build(topology, algorithm, chunks=chunks))
 
 
-@pytest.fixture(params=CASES, ids=title)
+@pytest.fixture(params=[*CASES, *DRAWN], ids=title)
 def case(request):
     """(table, values float32 (n, chunks, 16), what every rank must have)."""
     table = make(*request.param)

@@ -262,6 +262,7 @@ TWINS = (
     ("bigraph:2x4", "hdrm", 64 * KIB, Network(buffer=600), {}),
     ("mesh:2x3", "multitree", 64 * KIB, Network(buffer=600, credit=4), {"chunks": 2}),
     ("dgx:2x4", "halving", 256 * KIB, Network(buffer=300, link_latency=7), {}),
+    ("fattree:4x2", "ring", 64 * KIB, Network(buffer=600, credit=4, link_latency=70), {}),
     ("pcie:2x4x1", "ring", 64 * KIB, Network(flow="packet"), {}),
     ("nvlink:2x4x2", "forest", 64 * KIB, PLAIN, {}),
     ("torus:4x4", "dbtree", 32 * KIB, Network(order="port", window=64), {}),
