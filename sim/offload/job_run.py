@@ -12,6 +12,7 @@ from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 
+from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, TABLES, Job, JobCodec, JobStatus, Kind, Operation
 from gradnic.quantities import joined
@@ -230,10 +231,19 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     for one in posted:
         late.setdefault(one.at, []).append(one)
     most = max(late) + MOST + SLOW * sum(job.elems for job in sized)
-    cycles = cluster.run(
-        faults, max_cycles=most, link_bytes=link_bytes, memory_latency=memory_latency,
-        late={at: _poster(cluster, group, n_nodes) for at, group in late.items()},
-    )  # fmt: skip
+    try:
+        cycles = cluster.run(
+            faults, max_cycles=most, link_bytes=link_bytes, memory_latency=memory_latency,
+            late={at: _poster(cluster, group, n_nodes) for at, group in late.items()},
+        )  # fmt: skip
+    except Unfinished as error:
+        partly = [str(one.job.id) for one in posted if one.nodes and len(one.nodes) < n_nodes]
+        if watchdog or not partly:
+            raise
+        raise Unfinished(
+            f"{error}. Without --watchdog nothing ends jobs that some nodes never post: "
+            f"{', '.join(partly)}"
+        ) from None
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
     plain = all(one.nodes is None and one.job.elems < TOO_LONG for one in posted)
     if small or halves or scale or feedback or not plain:

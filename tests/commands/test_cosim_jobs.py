@@ -83,6 +83,11 @@ def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
         JobStatus.DONE, JobStatus.REFUSED, JobStatus.STUCK, JobStatus.DONE
     ]  # fmt: skip
     assert found[1]["detail"] == Refusal.LENGTH
+    words = words.replace("--watchdog 20000", "--watchdog 0")
+    result = CliRunner().invoke(cli.cli, words.split())
+    assert "Without --watchdog nothing ends jobs that some nodes never post: 2" in str(
+        result.exception
+    )
 
 
 @pytest.mark.parametrize("watchdog", [5, 600])
