@@ -34,7 +34,8 @@ def norms_width(n_bytes, blocks_width):
 
 
 class Pad(wiring.Component):
-    """Gradients as whole blocks: +0 for ever behind the last element; a beat a cycle.
+    """Gradients as whole blocks: +0 for ever behind the last element; a beat a cycle. What comes
+    behind its beats vanishes: of BF16 that is half a beat of memory, which must not stay there.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ class Pad(wiring.Component):
         m.d.comb += last.eq(came == final)
         m.d.comb += [
             near.i.valid.eq(self.i.valid | filling),
-            self.i.ready.eq(near.i.ready & ~filling),
+            self.i.ready.eq(near.i.ready | filling),
         ]
         for lane in range(self.lanes):
             empty = Signal(name=f"empty{lane}", attrs={"keep": 1})  # a net for one lane's bits
@@ -84,7 +85,7 @@ class Pad(wiring.Component):
                 empty.eq(filling | (last & (self.tail != 0) & (self.tail <= lane))),
                 near.i.payload.word_select(lane, 32).eq(Mux(empty, 0, word)),
             ]
-        with m.If(self.i.valid & self.i.ready):
+        with m.If(self.i.valid & self.i.ready & ~filling):
             m.d.sync += [came.eq(came + 1), filling.eq(last)]
         return m
 

@@ -14,6 +14,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 from gradnic.hdl.offload.thc_keys import ThcKeys
+from gradnic.hdl.offload.thc_memory import Pad
 from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
 from gradnic.models.thc import Worker
 from gradnic.sim.engine import amaranth_run, batch
@@ -164,3 +165,31 @@ def test_pass_over_axi(kind):
         tests=["memory_as_golden"], simulator="verilator", data={"x": x, "carried": carried},
         options={"n_bytes": n_bytes, "kind": kind, "block": block, "feedback": feedback},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("stall", [1, 5])
+def test_what_comes_behind_a_gradient_does_not_stay_in_memory(stall):
+    """Of BF16 that is half a beat of memory, whose port never came to rest."""
+    pad, out, taken = Pad(4, width=8), [], []
+
+    async def feed(ctx):
+        ctx.set(pad.n_beats, 3)
+        ctx.set(pad.tail, 2)
+        await ctx.tick().repeat(2)
+        for k in range(4):
+            ctx.set(pad.i.p.data, int.from_bytes(bytes([k + 1] * 16), "little"))
+            ctx.set(pad.i.valid, 1)
+            await ctx.tick().until(pad.i.ready)
+            taken.append(k)
+        ctx.set(pad.i.valid, 0)
+
+    async def drain(ctx):
+        await ctx.tick().repeat(stall)
+        ctx.set(pad.o.ready, 1)
+        while len(out) < 6:
+            *_, word = await ctx.tick().sample(pad.o.payload).until(pad.o.valid)
+            out.append(word.to_bytes(16, "little"))
+
+    amaranth_run.simulate(pad, drain, feed)
+    assert taken == [0, 1, 2, 3]
+    assert out == [bytes([1] * 16), bytes([2] * 16), bytes([3] * 8 + [0] * 8), *[bytes(16)] * 3]
