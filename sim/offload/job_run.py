@@ -25,6 +25,7 @@ from .job_wanted import bounded, cards_say, left_of, result_of, sums_of
 LATEST = 10_000_000  # cycles: the last that a job may be posted at
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
+MEMORY_ANSWERS = 1000  # cycles in which it does, without a model of DRAM
 TOO_LONG = 1 << 24  # elements of a job that all cards refuse: it has no memory here
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 CODECS = {
@@ -257,7 +258,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         reference += ", less what was given up"
         want |= bounded(tables, posted, memory, settings, thc, want, cluster.given_up)
     least = sound_watchdog(t_probe, faults, sized, link_bytes or 4 * lanes)
-    n_barked = _barked(cluster, posted, want) if 0 < watchdog < least else 0
+    slow = dram is not None or watchdog < MEMORY_ANSWERS
+    n_barked = _barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
     mismatches, first = _compare(cluster, posted, want, n_nodes)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes or 4 * lanes)
@@ -308,11 +310,11 @@ def sound_watchdog(t_probe, faults, jobs, link_bytes):
     return n_probes * t_probe + 2 * (faults.delay + faults.reorder) + int(busy)
 
 
-def _barked(cluster, posted, want):
+def _barked(cluster, posted, want, slow):
     """Take ends that a short watchdog explains into `want`; how many those are.
 
     It explains STUCK, after as many cycles at least, where golden cards' jobs end well or at
-    another row, and MEMORY, of a memory slower than it or of a card that took itself for stuck.
+    another row, and MEMORY, where that may be slower than it (`slow`).
     """
     n_barked = 0
     for one in posted:
@@ -321,7 +323,7 @@ def _barked(cluster, posted, want):
             if ended is None or key not in want:
                 continue
             (status, _, left), found = want[key], ended.record
-            ended_early = found.status == JobStatus.MEMORY or (
+            ended_early = (slow and found.status == JobStatus.MEMORY) or (
                 found.status == JobStatus.STUCK and found.cycles >= cluster.watchdog
             )
             if ended_early and status in (JobStatus.DONE, JobStatus.SHORT, JobStatus.STUCK):
