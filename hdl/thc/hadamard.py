@@ -46,9 +46,9 @@ class Hadamard(wiring.Component):
     leaves while the next span arrives. Butterflies between lanes follow. The stages commute, and
     integers are exact, so the order does not show.
 
-    Rate: one beat per cycle, blocks back to back or with any gaps. A block's last beat leaves
-    ``latency`` cycles after its last beat came in, at a full-rate input; nothing can stall it, so
-    whoever feeds it must have room for what is in flight. Source: THC (NSDI 2024).
+    Rate: one beat per cycle, blocks back to back or with any gaps. The last of a block's b beats
+    leaves ``latency`` + b - 1 cycles after it came in. Nothing can stall it, so whoever feeds it
+    must have room for what is in flight. Source: THC (NSDI 2024).
 
     Parameters
     ----------
@@ -78,6 +78,7 @@ class Hadamard(wiring.Component):
         self.lanes, self.block = lanes, block
         self.spans = [2**k for k in reversed(range((block // lanes).bit_length() - 1))]
         self.widths = growth(in_width, block.bit_length() - 1, width)
+        self.latency = sum(2 + _lag(span) for span in self.spans) + lanes.bit_length() - 1
         beat = {
             end: stream.Signature(data.ArrayLayout(signed(w), lanes))
             for end, w in (("i", in_width), ("o", width))
@@ -114,6 +115,11 @@ class Hadamard(wiring.Component):
             valid, elements = delayed_flag(m, valid, 1, name=f"valid{k}_"), results
         m.d.comb += [self.o.valid.eq(valid), Cat(self.o.payload).eq(Cat(elements))]
         return m
+
+
+def _lag(span):
+    """Cycles from a beat, a cycle after it came to a stage, to the word that it is to meet."""
+    return min(span, 2) if span <= LARGEST_LUT_RAM else 4
 
 
 def _steps(m, stage):
@@ -160,14 +166,13 @@ class _Stage(wiring.Component):
     The first half of a span is kept, and second less first takes its place, which leaves negated:
     so each bit of a result is one LUT with its carry, whatever is chosen before it.
 
-    What is kept is in registers up to 2 beats, in LUT RAM up to 32, and else in block RAM. lag :
-    cycles from a beat, a cycle after it came, to its word.
+    What is kept is in registers up to 2 beats, in LUT RAM up to 32, and else in block RAM.
     """
 
     def __init__(self, lanes, in_width, width, span):
         self.span, self.width = span, width
         self.in_registers = span < 4
-        self.lag = min(span, 2) if span <= LARGEST_LUT_RAM else 4
+        self.lag = _lag(span)
         super().__init__(
             {
                 "skip": In(1),  # blocks are too small for this stage
@@ -226,18 +231,16 @@ class _Stage(wiring.Component):
                 with m.If(write.en & (write.addr == k)):
                     m.d.sync += word.eq(write.data)
             return delayed(m, Array(words)[address], self.lag - 1, name=f"kept{start}_")
-        late = SimpleNamespace(
-            data=delayed(m, write.data, 1, name=f"rest{start}_"),
-            addr=delayed(m, write.addr, 1, name=f"place{start}_"),
-            en=delayed_flag(m, write.en, 1, name=f"put{start}_"),
+        late = Cat(
+            delayed(m, write.data, 1, name=f"rest{start}_"),
+            delayed(m, write.addr, 1, name=f"place{start}_"),
+            delayed_flag(m, write.en, 1, name=f"put{start}_"),
         )
         if self.span > LARGEST_LUT_RAM:
             m.submodules[f"words{start}"] = ram = BlockRAM(width, self.span)
             m.d.comb += [
                 ram.read_addr.eq(address),
-                ram.write_data.eq(late.data),
-                ram.write_addr.eq(late.addr),
-                ram.write_en.eq(late.en),
+                Cat(ram.write_data, ram.write_addr, ram.write_en).eq(late),
             ]
             return delayed(m, ram.read_data, self.lag - 3, name=f"word{start}_")
         words = memory.Memory(
@@ -246,12 +249,7 @@ class _Stage(wiring.Component):
         m.submodules[f"words{start}"] = words
         read = words.read_port(domain="comb")
         port = words.write_port()
-        m.d.comb += [
-            read.addr.eq(address),
-            port.data.eq(late.data),
-            port.addr.eq(late.addr),
-            port.en.eq(late.en),
-        ]
+        m.d.comb += [read.addr.eq(address), Cat(port.data, port.addr, port.en).eq(late)]
         return delayed(m, read.data, self.lag - 1, name=f"word{start}_")
 
     def _butterfly(self, m, leaves, steers, kept, arrived, lane):

@@ -50,7 +50,8 @@ def norm_unit():
 @pytest.mark.parametrize(("lanes", "block"), [(2, 64), (4, 256), (16, 1024)])
 def test_hadamard(lanes, block):
     """Every size up to the largest, back to back and with gaps; no bubble at full rate."""
-    model = batch.build(Hadamard(lanes, block, in_width=15, width=21))
+    circuit = Hadamard(lanes, block, in_width=15, width=21)
+    model = batch.build(circuit)
     rng = np.random.default_rng(lanes)
     for log4, size in enumerate(s for s in BLOCKS if s <= block):
         x = rng.integers(-256, 257, (12, size))
@@ -69,6 +70,8 @@ def test_hadamard(lanes, block):
             np.testing.assert_array_equal(got, expected)
             if duty == 1.0:
                 assert np.ptp(run.taken["o"]) == x.size // lanes - 1
+                behind = run.taken["o"][-1] - run.taken["i"][-1]
+                assert behind == circuit.latency + size // lanes - 1
 
 
 @pytest.mark.parametrize("shape", [{"B": 64}, {"B": 256, "b": 3, "g": 34}], ids=str)
