@@ -16,7 +16,9 @@ UNREADABLE += (tokenize.TokenError,)  # of a header that nests too deep, from Py
 
 
 def load_floats(path):
-    """The float32 array of an .npy file, at least one value; ValueError says what else it is."""
+    """The float32 array of an .npy file, of either byte order, at least one value; ValueError says
+    what else it is.
+    """
     with Path(path).open("rb") as file:
         try:
             _check_size(file)
@@ -24,11 +26,11 @@ def load_floats(path):
         except UNREADABLE as error:
             why = str(error).partition("\n")[0] or type(error).__name__
             raise ValueError(f"{path} must be an .npy file: {why}") from error
-    if x.dtype != np.float32:
+    if x.dtype.newbyteorder("=") != np.float32:
         raise ValueError(f"{path} must hold float32, not {x.dtype}")
     if x.size == 0:
         raise ValueError(f"{path} must hold at least one value, not shape {x.shape}")
-    return x
+    return x.astype(np.float32, copy=False)
 
 
 def _check_size(file):

@@ -20,6 +20,29 @@ def option(names, kind, default=None, help=None, **more):
     return click.option(*names.split(), type=kind, help=help, **more)
 
 
+class _Once:
+    """Refuses an option of one value that is given twice, where click takes the last."""
+
+    def parse_args(self, ctx, args):
+        given = self.make_parser(ctx).parse_args(list(args))[2]
+        for param in repeated(given):
+            is_option = isinstance(param, click.Option)
+            says_the_same = is_option and param.is_flag and not param.secondary_opts
+            if is_option and not (says_the_same or param.multiple or param.count):
+                raise Wrong("is given twice", ctx, param)
+        return super().parse_args(ctx, args)
+
+
+class Command(_Once, click.Command):
+    """A command whose options are given once, but for those that repeat."""
+
+
+class Group(_Once, click.Group):
+    """Commands of that kind, under one name."""
+
+    command_class = Command
+
+
 class Wrong(click.BadParameter):
     """A value that its option does not take; the message names option, limit and value."""
 

@@ -9,7 +9,7 @@ from gradnic.paths import OutputFile
 from gradnic.quantities import option
 
 
-@click.command(name="accuracy")
+@click.command(cls=q.Command, name="accuracy")
 @option("--distribution", q.OneOf("lognormal", "gaussian", "laplace"), "lognormal")
 @option("--workers", q.Listed(q.Whole(1, 64)), "1,4", "Numbers of workers, by commas.")
 @option("--values", q.Power(12, 26), 1 << 17, "Length, a power of two.")

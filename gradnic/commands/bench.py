@@ -9,7 +9,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.group(name="bench", invoke_without_command=True)
+@click.group(cls=q.Group, name="bench", invoke_without_command=True)
 @option("--mib", q.Whole(1, 179, "MiB"), 64, "MiB of real gradients, 1..179.")
 @option("--exponent", q.EXPONENT, 117, "113..126; 117 is 2^-10.")
 @option("--rounds", q.Whole(1, 10_000), 5, "Rounds; medians are shown.")

@@ -9,7 +9,7 @@ from gradnic.quantities import option
 COLUMNS = ("board", "memory", "channels", "used", "peak", "at least", "needed", "share of the line")
 
 
-@click.command(name="budget")
+@click.command(cls=q.Command, name="budget")
 @option("--line", q.Number(1, 800, "Gb/s"), 100.0, "Of each card, in Gb/s.")
 @json_option
 def command(line, json_file):

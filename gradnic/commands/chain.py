@@ -9,7 +9,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.command(name="chain")
+@click.command(cls=q.Command, name="chain")
 @option("--lanes", q.LANES, 16)
 @option("--floats", q.Whole(1, 10**12, "floats"), 100_000_000)
 @click.option("--stalls", type=q.Whole(0, 8), default=0, help="N: one cycle of 2^N, all ports.")

@@ -26,7 +26,7 @@ def _codec_options(function):
     return wrapped
 
 
-@click.group(name="codec")
+@click.group(cls=q.Group, name="codec")
 def command():
     """Compress, decompress or measure an .npy file with the INCEPTIONN golden model.
 

@@ -2,10 +2,12 @@
 
 import click
 
+from gradnic import quantities as q
+
 from .cosim_parts import MACHINES, machine_command
 
 
-class _Machines(click.Group):
+class _Machines(q.Group):
     """The four machines; what was one command with all of their options is refused."""
 
     def list_commands(self, ctx):

@@ -27,7 +27,7 @@ def machine_command(name):
     return importlib.import_module(f"gradnic.commands.cosim_{name}").command
 
 
-class Machine(click.Command):
+class Machine(q.Command):
     """Refuses another machine's option by saying whose it is."""
 
     def parse_args(self, ctx, args):

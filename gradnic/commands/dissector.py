@@ -3,6 +3,7 @@
 import click
 
 from gradnic import __version__
+from gradnic import quantities as q
 from gradnic.host import dissector
 from gradnic.interface.formats import UDP_PORT
 from gradnic.output import console, json_option, write_json, write_whole
@@ -10,7 +11,7 @@ from gradnic.paths import OutputFile
 from gradnic.quantities import option
 
 
-@click.command(name="dissector")
+@click.command(cls=q.Command, name="dissector")
 @option("--out", OutputFile(), "build/gradnic.lua", "File to write.")
 @json_option
 def command(out, json_file):

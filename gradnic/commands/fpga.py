@@ -12,7 +12,7 @@ from gradnic.progress import status
 from gradnic.quantities import option
 
 
-@click.command(name="fpga")
+@click.command(cls=q.Command, name="fpga")
 @click.argument("board", required=False)
 @option("--lanes", q.OneOf(4, 8, 16), 4, "4, 8 or 16 floats a cycle.")
 @option("--clock", q.Multiple(25, 400, "MHz"), 100, "MHz, a multiple of 25.")

@@ -12,7 +12,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.command(name="fuzz")
+@click.command(cls=q.Command, name="fuzz")
 @option("--card", q.OneOf("inline", "offload", "host"), "inline", "Which card.")
 @option("--frames", q.Whole(1, 10**10), 100_000, "Bad.")
 @option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the others' are fixed.")

@@ -11,7 +11,7 @@ from gradnic.progress import status
 from gradnic.quantities import option
 
 
-@click.command(name="goodput")
+@click.command(cls=q.Command, name="goodput")
 @option("--topology", Network(), "ring:2", "As of gradnic schedule.")
 @click.option("--algorithm", default="ring", show_default=True, help="As of gradnic schedule.")
 @option("--chunks", q.CHUNKS, help="Of each shard, where the algorithm takes them.")

@@ -14,7 +14,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.command(name="gradients")
+@click.command(cls=q.Command, name="gradients")
 @option("--out folder", OutputFolder(), "build/gradients", "Folder for the files.")
 @option("--iterations", q.Listed(q.ITERATION), "1,200", "Iterations to keep, the first is 1.")
 @option("--workers", q.Whole(1, 4000), 4, "Workers.")

@@ -31,7 +31,7 @@ BLOCKS += ("thc_keys", "norm_pass", "encode_pass", "decode_pass")
 PART = 128  # mutants of a run on a cluster: less than a library holds, since it is built for each
 
 
-@click.command(name="mutate")
+@click.command(cls=q.Command, name="mutate")
 @click.argument("block", required=False, type=q.OneOf(*BLOCKS))
 @option("--count", q.Whole(1, 1_000_000), 100, "Mutants.")
 @option("--seed", q.SEED, 1, "Which sample of mutants.")

@@ -75,7 +75,7 @@ def run_job(lanes, link_bytes, floats, screen):
     return result
 
 
-@click.command(name="report")
+@click.command(cls=q.Command, name="report")
 @click.option("--run", "do_run", is_flag=True, help="Do the main job first.")
 @option("--out folder", OutputFolder(), "build/report", "Folder.")
 @option("--lanes", q.LANES, 8, "Floats a cycle: 4, 8, 16 or 32.")

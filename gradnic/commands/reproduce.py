@@ -19,7 +19,7 @@ PAPERS = (
 )  # fmt: skip
 
 
-@click.command(name="reproduce")
+@click.command(cls=q.Command, name="reproduce")
 @click.argument("paper", type=q.OneOf(*PAPERS))
 @click.option("--quick", is_flag=True, help="Fewer seeds, sizes and jobs: minutes on two cores.")
 @option("--plot", OutputFolder(), help="Also pictures, as .svg files.", metavar="DIR")

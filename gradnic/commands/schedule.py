@@ -212,7 +212,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
     }
 
 
-@click.command()
+@click.command(cls=q.Command)
 @topology_options
 @click.option("--barrier", is_flag=True, help="BAR before each node's first gather row.")
 @click.option("--nops", is_flag=True, help="NOP rows for lock-step issue.")

@@ -26,7 +26,7 @@ _NOT_OF_CARDS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=q.Command)
 @topology_options
 @option(
     "--bytes size",

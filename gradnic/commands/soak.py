@@ -12,7 +12,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.command(name="soak")
+@click.command(cls=q.Command, name="soak")
 @option("--packets", q.Whole(0, 10**10), 1_000_000, "Contributions.")
 @option("--attacks", q.Whole(0, 10**10), 1_000_000, "Forged packets, as well.")
 @option("--seed", q.SEED, 1, "Of all that is random.")

@@ -11,7 +11,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 
-@click.command(name="sweep")
+@click.command(cls=q.Command, name="sweep")
 @click.option("--mode", type=q.OneOf("strict", "paper", "all"), default="all")
 @option("--exponent", q.EXPONENT, help="Default 117 119 121.", multiple=True, callback=q.once)
 @option("--prescale", q.PRESCALE, 0)

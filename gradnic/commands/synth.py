@@ -18,7 +18,7 @@ SHOWN = 12  # deep ways and wide nets of a preset
 COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "Gb/s", "Gb/s/kLUT"]
 
 
-@click.command(name="synth")
+@click.command(cls=q.Command, name="synth")
 @click.argument("block", required=False)
 @option("--lanes", q.LANES, help="Floats a cycle; 16.")
 @option("--seeds", q.Whole(1, 1000), help="Placements; the median counts; 5, or as recorded.")

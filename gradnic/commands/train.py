@@ -11,7 +11,7 @@ from gradnic.quantities import option
 COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped")
 
 
-@click.command(name="train")
+@click.command(cls=q.Command, name="train")
 @option(
     "--codec codecs",
     q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),

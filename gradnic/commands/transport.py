@@ -13,7 +13,7 @@ from gradnic.quantities import option
 PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
 
 
-@click.command()
+@click.command(cls=q.Command)
 @option("--bytes size", q.Size(4, 1 << 40), "100MB", "Tensor.")
 @option("--loss", q.Number(0, 0.9), 0.01, "Share of frames lost; above 0.9 it would not end.")
 @option(

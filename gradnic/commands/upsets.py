@@ -14,7 +14,7 @@ from gradnic.quantities import option
 PART = 20  # upsets of one run, which begins with cards out of reset
 
 
-@click.command(name="upsets")
+@click.command(cls=q.Command, name="upsets")
 @option("--count", q.Whole(1, 10**9), 1000, "Upsets.")
 @option("--seed", q.SEED, 1, "Of bits, cycles and values.")
 @click.option("--jobs", "with_jobs", is_flag=True, help="Of cards with jobs, two at a time.")
@@ -25,7 +25,7 @@ PART = 20  # upsets of one run, which begins with cards out of reset
 @json_option
 @needs(**SIMULATION)
 def command(count, seed, with_jobs, thc, beside, among, json_file, **where):
-    r"""Change one register bit of an RTL offload card, in one cycle of an all-reduce, many times.
+    """Change one register bit of an RTL offload card, in one cycle of an all-reduce, many times.
 
     Each upset hits one of two cards at a random bit and cycle; the round, and the one after it, are
     compared with what they must be. A round that hangs is aborted and followed by the next, and by
@@ -37,7 +37,7 @@ def command(count, seed, with_jobs, thc, beside, among, json_file, **where):
     Example:
       gradnic upsets --count 1000 --json build/upsets.json
       gradnic upsets --jobs --thc --count 100 --resume build/upsets.jsonl
-      gradnic upsets --jobs --count 60 --among 'clerk\.out|context\d\.job'
+      gradnic upsets --jobs --count 60 --among 'clerk\\.out|context\\d\\.job'
     """
     from gradnic.sim.offload.upsets import merged
 

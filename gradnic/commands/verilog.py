@@ -182,7 +182,7 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     write_json(json_file, result | {"files": written})
 
 
-@click.command()
+@click.command(cls=q.Command)
 @click.option("--preset", metavar="NAME", help="Which top, in which size; see --list.")
 @click.option(
     "--shell",

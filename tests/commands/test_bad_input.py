@@ -197,7 +197,7 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("bad")
     good = np.arange(8, dtype=np.float32)
     arrays = {"good": good, "nine": np.ones(9, np.float32), "double": np.ones(3),
-              "int": np.ones(3, np.int32), "bigendian": np.ones(3, ">f4"),
+              "int": np.ones(3, np.int32), "bigendian": np.ones(3, ">f8"),
               "empty": np.ones(0, np.float32)}  # fmt: skip
     for name, x in arrays.items():
         np.save(root / f"{name}.npy", x)

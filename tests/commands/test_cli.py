@@ -23,7 +23,7 @@ def test_help_has_an_example(name):
     result = CliRunner().invoke(cli.cli, [name, "--help"])
     assert "None" not in re.findall(r"^ +--[a-z-]+ +([^ ,]+)", result.output, re.MULTILINE)
     assert result.exit_code == 0
-    assert "Example" in result.output
+    assert re.search(r"\n  Example:\n    gradnic [^\n]+\n", result.output)
 
 
 def test_unknown_command_is_one_clear_line():

@@ -44,6 +44,14 @@ def test_scalar_goes_round(tmp_path):
     assert np.load(tmp_path / "y.npy").shape == ()
 
 
+def test_either_byte_order_is_read(gradient, tmp_path):
+    path, x = gradient
+    np.save(tmp_path / "big.npy", x.astype(">f4"))
+    for name in (path, tmp_path / "big.npy"):
+        assert run("codec", "compress", name, tmp_path / f"{name.stem}.inc").exit_code == 0
+    assert (tmp_path / "big.inc").read_bytes() == (tmp_path / f"{path.stem}.inc").read_bytes()
+
+
 def test_stats_keys(gradient, tmp_path):
     result = run("codec", "stats", gradient[0], "--json", tmp_path / "s.json")
     assert result.exit_code == 0, result.output

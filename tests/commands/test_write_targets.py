@@ -202,6 +202,21 @@ def test_exports_repeat(folder):
     assert not (folder / "e.xml").exists()
 
 
+ONCE = [
+    pytest.param(command, param.opts[0], id=f"{name} {param.opts[0]}")
+    for name, command in commands(cli.cli)
+    for param in command.params
+    if isinstance(param, click.Option) and not (param.multiple or param.is_flag)
+]
+
+
+@pytest.mark.parametrize(("command", "flag"), ONCE)
+def test_an_option_of_one_value_is_given_once(command, flag):
+    with pytest.raises(click.UsageError) as caught:
+        command.make_context(command.name, [flag, "1", flag, "2"])
+    assert "is given twice" in caught.value.format_message()
+
+
 def test_whatever_is_written_has_a_type_that_looks():
     """An option or argument that names a file or folder is one of an input or an output."""
     kinds = paths.OutputFile, paths.OutputFolder, paths.InputFile, click.Tuple
