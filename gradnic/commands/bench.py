@@ -70,7 +70,7 @@ def command(context, mib, exponent, rounds, json_file):
 @option(
     "--block blocks",
     q.OneOf("fifo", "compressor4", "compressor16", "card128", "card512"),
-    help="Only these, default all; a card takes minutes to compile where it was not yet.",
+    help="Only these, may repeat; a card takes minutes to compile where it was not yet.",
     multiple=True,
     callback=q.once,
 )

@@ -44,7 +44,7 @@ def deaths(texts, n_workers):
 @option("--block", q.BLOCK, 1024, "THC's B.")
 @fault_options
 @click.option("--death", multiple=True, metavar="WORKER:TIME",
-              help="A worker is silent from then on; wants --deadline.")  # fmt: skip
+              help="Silent from then on; wants --deadline; may repeat.")  # fmt: skip
 @click.option("--deadline", type=q.Whole(0, 2**32 - 1, "cycles"), default=0,
               help="Time that closes a slot; 0: waits for all.")  # fmt: skip
 @source_options

@@ -69,8 +69,21 @@ def topology_options(function):
                 q.OneOf("ascending", "center", "random"),
                 help="Root order of MultiTree.",
             ),
-            click.option("--dead-link", "dead_links", multiple=True, metavar="A-B"),
-            option("--dead-node dead_nodes", q.NODE, multiple=True, callback=q.once, metavar="V"),
+            click.option(
+                "--dead-link",
+                "dead_links",
+                multiple=True,
+                metavar="A-B",
+                help="That is down, both ways; may repeat.",
+            ),
+            option(
+                "--dead-node dead_nodes",
+                q.NODE,
+                help="That is down, with its links; may repeat.",
+                multiple=True,
+                callback=q.once,
+                metavar="V",
+            ),
         ]
     ):
         function = decorate(function)

@@ -13,7 +13,13 @@ from gradnic.quantities import option
 
 @click.command(cls=q.Command, name="sweep")
 @click.option("--mode", type=q.OneOf("strict", "paper", "all"), default="all")
-@option("--exponent", q.EXPONENT, help="Default 117 119 121.", multiple=True, callback=q.once)
+@option(
+    "--exponent",
+    q.EXPONENT,
+    help="May repeat; default 117 119 121.",
+    multiple=True,
+    callback=q.once,
+)
 @option("--prescale", q.PRESCALE, 0)
 @click.option("--rounding", type=q.ROUNDING, default="trunc")
 @option("--stride", q.Whole(1, 2**32), 1, "1: every float.")

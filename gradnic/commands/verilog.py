@@ -196,7 +196,7 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change one parameter of the preset or the shell; may be given several times.",
+    help="Change one parameter of the preset or the shell; may repeat.",
 )
 @option(
     "--name",

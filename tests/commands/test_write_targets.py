@@ -217,6 +217,13 @@ def test_an_option_of_one_value_is_given_once(command, flag):
     assert "is given twice" in caught.value.format_message()
 
 
+def test_an_option_that_repeats_says_so():
+    for name, command in commands(cli.cli):
+        for param in command.params:
+            if isinstance(param, click.Option) and param.multiple:
+                assert "repeat" in (param.help or "").lower(), f"{name} {param.opts[0]}"
+
+
 def test_whatever_is_written_has_a_type_that_looks():
     """An option or argument that names a file or folder is one of an input or an output."""
     kinds = paths.OutputFile, paths.OutputFolder, paths.InputFile, click.Tuple
