@@ -11,6 +11,7 @@ from gradnic.packages import require
 from gradnic.quantities import option
 
 PACKETS = 10_000_000  # of a tensor: a run of them takes minutes
+PROBES = 100_000  # before an answer to the first can be there: as long
 
 
 @click.command(cls=q.Command)
@@ -63,6 +64,11 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
     if (n_packets := -(-size // payload)) > PACKETS:
         raise ValueError(
             f"packets must be at most {PACKETS:,}, bytes by payload, not {n_packets:,}"
+        )
+    if (n_probes := (round_trip + jitter) / (probe or round_trip)) > PROBES:
+        raise ValueError(
+            f"PROBEs on the way must be at most {PROBES:,}, round trip and jitter by the time "
+            f"between them, not {n_probes:,.0f}"
         )
     same = {"n_bytes": size, "gbps": gbps, "round_trip": round_trip, "loss": loss,
             "jitter": jitter, "payload": payload, "probe": probe, "runs": runs}  # fmt: skip

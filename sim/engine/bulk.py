@@ -15,6 +15,7 @@ from amaranth.hdl import Shape
 from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import build_cache
+from gradnic.errors import Unfinished
 
 from . import gates, tools
 from .design_ports import ports_of
@@ -72,7 +73,7 @@ class Bulk:
         most : {port: beats} that a copy may give, to make room.
         stalls : 0 for none; n: every port waits, at either side, in one cycle of 2^n at random.
 
-        Returns ({port: (rows, counts)} of the outputs, cycles). RuntimeError where max_cycles were
+        Returns ({port: (rows, counts)} of the outputs, cycles). `Unfinished` where max_cycles were
         not enough.
         """
         keep = []
@@ -99,7 +100,7 @@ class Bulk:
         job.stalls, job.seed = stalls, seed
         cycles = self._play(ctypes.byref(job))
         if cycles < 0:
-            raise RuntimeError(f"not drained after {max_cycles} cycles")
+            raise Unfinished(f"not drained after {max_cycles} cycles")
         return dict(zip(self.outputs, keep[n_given:], strict=True)), cycles
 
     def _build(self, text, work):

@@ -45,7 +45,7 @@ class Measure:
         self.gen = 0
 
     def round(self, loss=0.0):
-        """One all-reduce of random values: its result; ValueError if the cards never end."""
+        """One all-reduce of random values: its result; `Unfinished` if the cards never end."""
         shape = self.cluster.table.n_nodes, self.n_elems
         if isinstance(self.codec, Thc):
             values = self.rng.integers(0, 16, shape)
@@ -53,13 +53,7 @@ class Measure:
             values = self.rng.standard_normal(shape).astype(np.float32)
         self.gen += 1
         faults = LinkFaults(loss=loss, delay=self.delay, seed=self.gen)
-        most = 40 * self.n_elems * 4 // self.n_bytes + 1_000_000
-        result = self.cluster.run(
-            values, faults, gen=self.gen, link_bytes=self.link_bytes, max_cycles=most
-        )
-        if result.cycles is None:
-            raise ValueError(f"the cards were not done after {most} cycles")
-        return result
+        return self.cluster.run(values, faults, gen=self.gen, link_bytes=self.link_bytes)
 
     def phases(self, result):
         """{"reduce", "gather": {payload, wire}}: least share of a link over its ports.

@@ -214,6 +214,13 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     maxima = any(one.job.op == Operation.MAX for one in posted)
     halves = any(one.job.kind == Kind.BF16 or one.job.codec == JobCodec.RAW16 for one in posted)
     thc = _thc(block) if any(one.job.codec == JobCodec.THC for one in posted) else None
+    if thc and scale:
+        k = next(k for k, one in enumerate(posted)
+                 if one.job.op == Operation.MEAN and one.job.codec != JobCodec.THC)  # fmt: skip
+        raise ValueError(
+            f"job {k}: op must be sum or max, or codec thc, whose results are means, not mean: "
+            "cards of jobs with THC have no means of others"
+        )
     built = {"bf16": halves, "scale": scale, "maxima": maxima,
              "gives_up": any(one.job.p_q16 for one in posted)}  # fmt: skip
     if thc is None and any(built.values()):

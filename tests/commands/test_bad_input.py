@@ -59,6 +59,7 @@ JOBS = {  # of `gradnic cosim card --jobs`
     "root": [{"bytes": 64, "root": None}],
     "root-far": [{"bytes": 64, "collective": "reduce", "root": 9}],
     "ids": [{"bytes": 64, "id": 1}] * 2,
+    "mean-beside-thc": [{"bytes": 64, "codec": "thc"}, {"bytes": 64, "op": "mean"}],
     "second": [{"bytes": 64}, {"bytes": 64, "colour": 1}],
 }
 THREE = [{"id": 0}, {"id": 1}, {"id": 2}]

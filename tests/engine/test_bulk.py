@@ -14,6 +14,7 @@ from gradnic.sim.engine.bulk import COPIES, Bulk
 from gradnic.sim.inceptionn import chain
 
 from gradnic.commands.chain import command
+from gradnic.errors import Unfinished
 
 DEPTH, WIDTH = 5, 40
 
@@ -49,7 +50,7 @@ def test_one_beat_too_many_is_counted(fifo):
 
 def test_errors(fifo):
     rows = np.zeros((4, COPIES, fifo.row_bytes("i")), np.uint8)
-    with pytest.raises(RuntimeError, match="not drained after 3 cycles"):
+    with pytest.raises(Unfinished, match="not drained after 3 cycles"):
         fifo.run({"i": (rows, np.full(COPIES, 4))}, {"o": 4}, max_cycles=3)
     with pytest.raises(ValueError, match=r"i: rows must have shape \('n', 256, 8\)"):
         fifo.run({"i": (rows[:, :3], np.full(COPIES, 4))}, {"o": 4}, max_cycles=3)
@@ -60,6 +61,17 @@ def test_errors(fifo):
 
     with pytest.raises(ValueError, match="must have streams only, not a"):
         Bulk(Plain())
+
+
+def test_a_difference_is_told_by_the_command(monkeypatch):
+    def differs(**_):
+        raise AssertionError("round 7: coded differs from the model")
+
+    monkeypatch.setattr(chain, "run", differs)
+    run = CliRunner().invoke(command, ["--json", "-"])
+    assert run.exit_code == 1
+    assert "circuit and model differ: round 7: coded differs from the model" in run.stderr
+    assert (json.loads(run.stdout)["ok"], json.loads(run.stdout)["seed"]) == (False, 1)
 
 
 @pytest.mark.slow
