@@ -2,13 +2,13 @@
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
 import secrets
 import stat
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -115,12 +115,17 @@ def _write_through(path, data, *, is_fifo):
         file.write(data)
 
 
-def write_picture(path, save):
-    """Write the picture that `save(name)` makes to `path`; its ending, of `PICTURES`, says how."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = Path(folder) / f"picture{Path(path).suffix}"
-        save(name)
-        write_whole(path, name.read_bytes())
+def write_picture(path, figure, **options):
+    """Write a matplotlib figure to `path`, whose ending, of `PICTURES`, says how: no date and no
+    random names, the same picture is the same bytes. options : of ``savefig``.
+    """
+    import matplotlib
+
+    ending, data = Path(path).suffix, io.BytesIO()
+    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending)
+    with matplotlib.rc_context({"svg.hashsalt": "gradnic"}):
+        figure.savefig(data, format=ending[1:], metadata=dated, **options)
+    write_whole(path, data.getvalue())
 
 
 def write_json(path, result):

@@ -5,7 +5,7 @@ import click
 from gradnic import quantities as q
 from gradnic.interface.job import Collective, JobStatus, Refusal
 from gradnic.models.offload.memory import DRAMS
-from gradnic.output import PICTURES, console, table, write_json
+from gradnic.output import PICTURES, console, table, write_json, write_picture
 from gradnic.packages import require
 from gradnic.paths import InputFile, OutputFile
 from gradnic.progress import Progress
@@ -102,7 +102,7 @@ def run(
         )
     if plot_file:
         require("--plot", report=("matplotlib",))
-        from gradnic.sim.report.job_picture import draw
+        from gradnic.sim.report.job_picture import drawn
     screen = console(json_file)
     if n_engines and n_engines > n_active:
         raise ValueError(f"engines must be 1 to {n_active}, as there are jobs, not {n_engines}")
@@ -140,7 +140,8 @@ def run(
         )
     show_verdict(screen, outcome.ok, outcome.first)
     if plot_file:
-        draw(outcome, posted, plot_file, link_bytes=4 * lanes, title=title)
+        picture = drawn(outcome, posted, link_bytes=4 * lanes, title=title)
+        write_picture(plot_file, picture, dpi=110)
     if pcap_file:
         pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.sent])
     write_json(

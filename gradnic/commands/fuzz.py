@@ -14,7 +14,7 @@ from gradnic.quantities import option
 
 @click.command(cls=q.Command, name="fuzz")
 @option("--card", q.OneOf("inline", "offload", "host"), "inline", "Which card.")
-@option("--frames", q.Whole(1, 10**10), 100_000, "Bad.")
+@option("--frames", q.Whole(1, 10**10), 100_000, "Bad ones, at least.")
 @option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the others' are fixed.")
 @option("--seed", q.SEED, 1, "Of frames, order and stalls.")
 @cluster.runs_option
@@ -62,7 +62,10 @@ def command(card, frames, lanes, seed, runs, json_file, **where):
     if runs > 1 or any(where.values()):
         work = [{"card": card, "frames": frames, "lanes": lanes, "seed": one}
                 for one in cluster.seeds_of(seed, runs)]  # fmt: skip
-        results = cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
+        results = [
+            {name: value for name, value in result.items() if name not in ("shown", "line")}
+            for result in cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
+        ]
         counts = {"inline": ("bad", "cycles"), "offload": ("frames", "right", "rounds"),
                   "host": ("frames", "foreign", "rounds")}[card]  # fmt: skip
         cluster.end(screen, results, counts, json_file)

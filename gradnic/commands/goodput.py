@@ -86,14 +86,18 @@ def command(
     with status("cards of RTL"):
         if foreign:
             found |= offload_measure.crossing(make, foreign, load, smallest, largest)
-            found |= {"load": load, "ok": found["wrong"] == found["missing"] == 0}
+            found |= {"bytes": size, "load": load, "smallest": smallest, "largest": largest}
+            found["ok"] = found["wrong"] == found["missing"] == 0
         else:
             measure = make()
             if line:
                 measure.link_bytes = line * 1000 / 8 / clock
+                found["line_gbps"] = line
             if memory:
                 measure.cluster.dram(*[timing(memory, channels, width, clock)] * 2)
                 found |= {"memory": memory, "channels": channels}
+            if memory or line:
+                found["clock_mhz"] = clock
             result = measure.round(loss)
             found |= measure.phases(result) | {
                 "bytes": 4 * measure.n_elems,

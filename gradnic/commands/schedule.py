@@ -290,7 +290,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         return
     if plot_file:
         require("--plot", report=("matplotlib",))
-        from gradnic.models.schedule.builders.pictures import draw
+        from gradnic.models.schedule.builders.pictures import drawn
     figures = dict(
         zip(NAMES, (card, lanes, port_lanes, link_bytes_per_cycle, link_latency), strict=True)
     )
@@ -340,7 +340,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     if table_file:
         output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
     if plot_file:
-        output.write_picture(plot_file, lambda name: draw(schedule, name))
+        output.write_picture(plot_file, drawn(schedule), dpi=110)
     output.write_json(json_file, result)
 
 

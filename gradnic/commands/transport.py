@@ -80,7 +80,7 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
                          [[row[c] for c in columns] for row in rows])  # fmt: skip
     output.console(json_file).print(shown)
     if plot:
-        output.write_picture(plot, lambda name: draw(rows, title, name))
+        output.write_picture(plot, drawn(rows, title))
     output.write_json(json_file, {
         "bytes": size, "loss": loss, "round_trip_us": round_trip, "gbps": gbps,
         "payload": payload, "probe_us": probe or round_trip, "jitter_us": jitter, "runs": runs,
@@ -109,13 +109,11 @@ def point(p, n_bytes, gbps, round_trip, loss, jitter, payload, probe, runs):
     }
 
 
-def draw(rows, title, path):
-    """Mean and worst time over p, against the path without loss, into the picture `path`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def drawn(rows, title):
+    """A matplotlib Figure: mean and worst time over p, against the path without loss."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     p = [100 * row["p"] for row in rows]
     axes.plot(p, [row["over_loss_free_worst"] for row in rows], ".-", label="worst of the runs")
@@ -124,4 +122,4 @@ def draw(rows, title, path):
     axes.set(title=title, xlabel="share p that may be missing, %")
     axes.set_ylabel("time until complete, multiples of that without loss")
     axes.legend()
-    figure.savefig(path)
+    return figure

@@ -7,13 +7,12 @@ from gradnic.interface.formats import GRADNIC, Op
 BINS = 240
 
 
-def draw(outcome, posted, path, *, link_bytes, title):
-    """Write a picture to `path`; its suffix names the format (.png, .svg, .pdf).
+def drawn(outcome, posted, *, link_bytes, title):
+    """A matplotlib Figure of a run's jobs.
 
     Above: share of the lines that packets with payload of each class take, in bins of time, all
     ports together. Below: a bar a job, from post to end, dark where its packets left.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     layers = {one.job.tensor: one.job.layer for one in posted}
@@ -27,7 +26,6 @@ def draw(outcome, posted, path, *, link_bytes, title):
     n_ports = max(1, len({where for _, _, where, _ in packets}))
     edges = np.linspace(0, end, BINS + 1)
     figure = Figure(figsize=(12, 3 + min(8, 0.12 * len(posted) + 1)), layout="constrained")
-    FigureCanvasAgg(figure)
     ratios = (2, 3) if len(posted) > 8 else (2, 2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
     colors = [f"C{k}" for k in range(8)]
@@ -55,4 +53,4 @@ def draw(outcome, posted, path, *, link_bytes, title):
             [at for at, _ in mine], [row for _, row in mine], s=2, marker="|", color=colors[layer]
         )
     below.set(xlabel="cycles", ylabel="job", ylim=(len(posted) - 0.5, -0.5))
-    figure.savefig(path, dpi=110)
+    return figure

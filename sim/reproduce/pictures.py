@@ -5,15 +5,15 @@ from pathlib import Path
 import matplotlib
 from matplotlib import pyplot
 
+from gradnic.output import write_picture
+
 SIZE = (7, 4.2)  # inches
 N_COLORS = 10  # of matplotlib's lines, before the first comes again
 
 
 def draw(picture, path):
     """Write one picture (a dict as `claims.Picture` has it) to `path`, .svg or .png."""
-    # no date and no random names in the file: the same picture, the same bytes; text as text
-    words = {"svg.hashsalt": "gradnic", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context(words):
+    with matplotlib.rc_context({"svg.fonttype": "none", "font.size": 9}):  # text as text
         figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
         kinds = {"lines": _lines, "bars": _bars}
         kinds[picture["kind"]](axes, picture["series"])
@@ -27,7 +27,7 @@ def draw(picture, path):
         many = picture["kind"] == "bars" or len(picture["series"]) > 4
         outside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if many else {}
         axes.legend(fontsize=7, **outside)
-        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+        write_picture(path, figure)
         pyplot.close(figure)
 
 

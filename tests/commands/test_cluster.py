@@ -204,7 +204,7 @@ def test_campaigns_of_several_seeds(monkeypatch, tmp_path, name, bad):
         played.append(seed)
         if seed == bad:
             return {"ok": False, "seed": seed, "first": "cycle 3: 1 is not 2"}
-        return {"ok": True, "seed": seed, **counts}
+        return {"ok": True, "seed": seed, **counts, "shown": {"kinds": {}}, "line": "agree"}
 
     monkeypatch.setattr({"soak": soak, "fuzz": fuzz}[name], "play", play)
     words = [name, "--runs", "3", "--seed", "3", "--resume", f"{tmp_path}/r.jsonl", "--json", "-"]
@@ -213,6 +213,8 @@ def test_campaigns_of_several_seeds(monkeypatch, tmp_path, name, bad):
     found = json.loads(run.stdout)
     assert [one["seed"] for one in found["runs"]] == played == [3, 4, 5]
     assert found["ok"] is (bad is None)
+    if name == "fuzz":  # what is for the screen is not in it
+        assert not {"shown", "line"} & {key for one in found["runs"] for key in one}
     n = 2 if bad else 3
     assert {key: found[key] for key in counts} == {key: n * v for key, v in counts.items()}
     again = CliRunner().invoke(cli.cli, words)

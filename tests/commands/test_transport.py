@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from gradnic.commands.transport import command
@@ -27,3 +28,16 @@ def test_curve(tmp_path):
     assert "<svg" in picture
     for text in ("worst of the runs", "without loss", "share p that may be missing, %"):
         assert f"<!-- {text} -->" in picture  # legend and axis, with a unit
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
+def test_the_same_picture_is_the_same_bytes(tmp_path, ending):
+    for name in "ab":
+        plot = tmp_path / f"{name}.{ending}"
+        done = run("--bytes", "10KB", "--p", "0,0.02", "--runs", "1", "--plot", str(plot))
+        assert done.exit_code == 0, done.output
+    a, b = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "ab")
+    assert a == b
+    if ending != "png":
+        assert b"Date" not in a
+        assert b"<dc:date" not in a

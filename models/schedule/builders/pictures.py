@@ -11,21 +11,12 @@ _COLUMNS = 4000  # of the chart; of more steps than that some are left out
 _TREES = 4
 
 
-def draw(schedule, path) -> None:
-    """Write a picture to `path`; its suffix names the format (.png, .svg, .pdf).
+def drawn(schedule):
+    """A matplotlib Figure: axes of the trees, then those of the chart.
 
     Left: the graph, with the gather tree of up to four chunks, one each. Right: links by time, all
     of it, blue for reduce and red for gather.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure = drawn(schedule)
-    FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=110)
-
-
-def drawn(schedule):
-    """The matplotlib Figure of `draw`: axes of the trees, then those of the chart."""
     from matplotlib.figure import Figure
 
     chunks = np.linspace(0, schedule.n_chunks - 1, min(_TREES, schedule.n_chunks)).astype(int)
