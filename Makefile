@@ -78,10 +78,13 @@ chain: setup
 	$(BIN)/gradnic chain --floats $(CHAIN_FLOATS) --json build/chain.json
 
 BAD_FRAMES ?= 100000
+RANDOM_JOBS ?= 100
+CARDS ?= 10
 fuzz: setup
 	$(BIN)/gradnic fuzz --frames $(BAD_FRAMES) --json build/fuzz.json
 	$(BIN)/gradnic fuzz --card offload --frames $(BAD_FRAMES) --json build/fuzz_offload.json
 	$(BIN)/gradnic fuzz --card host --frames $(BAD_FRAMES) --json build/fuzz_host.json
+	$(BIN)/gradnic fuzz --card jobs --jobs $(RANDOM_JOBS) --runs $(CARDS) --json build/fuzz_jobs.json
 
 # QUICK= for the full run
 QUICK ?= --quick

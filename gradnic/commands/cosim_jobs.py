@@ -46,8 +46,8 @@ def job_options(function):
             "--jobs jobs_file",
             InputFile(),
             metavar="FILE",
-            help="A JSON list of jobs: bytes or elems; class, at, nodes, root, and fields of "
-            "descriptors.",
+            help="A JSON list of jobs: bytes or elems; class, at, nodes, root, abort, and fields "
+            "of descriptors.",
         ),
         option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
         option("--op", q.OneOf("sum", "mean", "max"), "sum", "Of the buckets."),
@@ -85,7 +85,7 @@ def run(
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
     from gradnic.sim.frame import pcap
-    from gradnic.sim.offload import job_run
+    from gradnic.sim.offload import job_list, job_run
     from gradnic.sim.offload.dram import timing
 
     q.only_with(False, "single rounds, not for jobs", *_NOT_YET)
@@ -95,9 +95,9 @@ def run(
     )  # fmt: skip
     q.only_with(collective in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if jobs_file:
-        posted = job_run.read(jobs_file, codec=codec)
+        posted = job_list.read(jobs_file, codec=codec)
     else:
-        posted = job_run.buckets(
+        posted = job_list.buckets(
             n_buckets, n_bytes, codec=codec, op=op, kind=kind, collective=collective, root=root
         )
     if plot_file:

@@ -13,16 +13,22 @@ from gradnic.quantities import option
 
 
 @click.command(cls=q.Command, name="fuzz")
-@option("--card", q.OneOf("inline", "offload", "host"), "inline", "Which card.")
-@option("--frames", q.Whole(1, 10**10), 100_000, "Bad ones, at least.")
-@option("--lanes", q.LANES, help="Of the in-line card, 4 unless told; the others' are fixed.")
-@option("--seed", q.SEED, 1, "Of frames, order and stalls.")
+@option("--card", q.OneOf("inline", "offload", "host", "jobs"), "inline", "Which card.")
+@option("--frames", q.Whole(1, 10**10), 100_000, "Bad ones, at least; not of jobs.")
+@option("--jobs n_jobs", q.Whole(1, 10**7), 200, "Of --card jobs.")
+@option("--start", q.Whole(0, 10**7), 0, "Of --card jobs: the list to begin with.")
+@option(
+    "--lanes",
+    q.LANES,
+    help="Of the in-line card and that of jobs, 4 unless told; the others' are fixed.",
+)
+@option("--seed", q.SEED, 1, "Of frames, order and stalls; of card, network and jobs.")
 @cluster.runs_option
 @cluster.options
 @json_option
 @needs(**SIMULATION)
-def command(card, frames, lanes, seed, runs, json_file, **where):
-    """Play bad and foreign frames through an RTL card, with good ones between them.
+def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
+    """Play bad and foreign frames through an RTL card, with good ones between them, or random jobs.
 
     In-line card: both directions at once, under random stalls: frames cut, too long, with wrong
     checksums, lengths, fields and coded units, marked bad, and those that are none of ours, each
@@ -46,6 +52,12 @@ def command(card, frames, lanes, seed, runs, json_file, **where):
     been answered. Answers to requests are not compared here, as their number depends on time. Beats
     have 64 bytes.
 
+    Jobs: the seed says what a card is built with. Lists of up to 24 jobs of any collective, codec,
+    type, operation, class and length are posted on 2 to 5 such cards, over links that lose, double
+    and reorder; some a card must refuse, some nodes never post, some are aborted. Every completion,
+    every result, and every byte that no job may write is compared with golden cards. A list that
+    differs is in the JSON, and is played again alone with --start.
+
     Ends at the first difference, with exit status 1.
 
     \b
@@ -53,40 +65,50 @@ def command(card, frames, lanes, seed, runs, json_file, **where):
       gradnic fuzz --frames 2000
       gradnic fuzz --card offload --frames 100000 --json build/fuzz.json
       gradnic fuzz --card host --frames 1000000 --json build/fuzz_host.json
+      gradnic fuzz --card jobs --jobs 1000 --seed 7
+      gradnic fuzz --card jobs --seed 7 --start 12 --jobs 1
       gradnic fuzz --frames 100000 --runs 20 --workers 2 --resume build/fuzz.jsonl
     """
-    if card != "inline" and lanes:
+    if card not in ("inline", "jobs") and lanes:
         what = "the offload card is played with 4" if card == "offload" else "host frames have none"
-        raise click.UsageError(f"--lanes is for the in-line card; {what}")
+        raise click.UsageError(f"--lanes is for the in-line card and that of jobs; {what}")
+    q.only_with(card != "jobs", "frames, not for --card jobs", "frames")
+    q.only_with(card == "jobs", "--card jobs", "n_jobs", "start")
+    if card == "jobs" and lanes == 32:
+        raise click.UsageError("cards with jobs have 4, 8 or 16 lanes, not 32")
+    frames = n_jobs if card == "jobs" else frames
     screen = console(json_file)
     if runs > 1 or any(where.values()):
         work = [{"card": card, "frames": frames, "lanes": lanes, "seed": one}
+                | ({"start": start} if start else {})
                 for one in cluster.seeds_of(seed, runs)]  # fmt: skip
         results = [
             {name: value for name, value in result.items() if name not in ("shown", "line")}
             for result in cluster.spread(play, work, cluster.of_options(**where), name="campaigns")
         ]
         counts = {"inline": ("bad", "cycles"), "offload": ("frames", "right", "rounds"),
-                  "host": ("frames", "foreign", "rounds")}[card]  # fmt: skip
+                  "host": ("frames", "foreign", "rounds"),
+                  "jobs": ("jobs", "lists", "cycles")}[card]  # fmt: skip
         cluster.end(screen, results, counts, json_file)
         return
     with Progress() as progress:
-        task = progress.add_task("bad frames", total=frames)
+        task = progress.add_task("jobs" if card == "jobs" else "bad frames", total=frames)
         result = play(card, frames, lanes, seed,
-                      lambda done, _: progress.update(task, completed=done))  # fmt: skip
+                      lambda done, _: progress.update(task, completed=done), start)  # fmt: skip
     if not result["ok"]:
         screen.print(f"circuit and model differ: {result['first']}")
         write_json(json_file, result)
         raise SystemExit(1)
     shown, line = result.pop("shown"), result.pop("line")
     for title, counts in shown.items():
-        screen.print(table(title, ("", "frames"), counts.items()))
+        screen.print(table(title, ("", "jobs" if card == "jobs" else "frames"), counts.items()))
     screen.print(line)
     write_json(json_file, result)
 
 
-def play(card, frames, lanes, seed, show=None):
-    """One campaign: its counts, ``ok card seed seconds shown line``; or ``ok`` False and ``first``.
+def play(card, frames, lanes, seed, show=None, start=0):
+    """One campaign: its counts, ``ok card seed seconds shown line``; or ``ok`` False and ``first``,
+    and of jobs the ``case`` that differs. frames : or jobs.
 
     shown : {title: counts}, and line : the verdict, for the screen.
     """
@@ -94,10 +116,12 @@ def play(card, frames, lanes, seed, show=None):
     try:
         if card == "inline":
             result = _inline(frames, lanes or 4, seed, show)
+        elif card == "jobs":
+            result = _jobs(frames, lanes or 4, seed, start, show)
         else:
             result = (_offload if card == "offload" else _host)(frames, seed, show)
     except AssertionError as difference:
-        return {"ok": False, "seed": seed, "first": str(difference)}
+        return {"ok": False, "seed": seed, "first": str(difference), **vars(difference)}
     seconds = round(time.monotonic() - began, 1)
     return result | {"ok": True, "card": card, "seed": seed, "seconds": seconds}
 
@@ -111,6 +135,17 @@ def _inline(frames, lanes, seed, show):
         f"{result['cycles']:,} cycles, RTL and model agree"
     )
     return result | {"lanes": lanes, "shown": {"bad frames": result["classes"]}, "line": line}
+
+
+def _jobs(n_jobs, lanes, seed, start, show):
+    from gradnic.sim.offload import job_fuzz
+
+    result = job_fuzz.fuzz(n_jobs, seed=seed, lanes=lanes, start=start, progress=show)
+    line = (
+        f"{result['jobs']:,} jobs in {result['lists']:,} lists, {result['cycles']:,} cycles: RTL "
+        "and golden cards agree"
+    )
+    return result | {"lanes": lanes, "shown": {"how jobs ended": result["statuses"]}, "line": line}
 
 
 def _offload(frames, seed, show):

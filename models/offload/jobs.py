@@ -89,8 +89,8 @@ class JobCard(Card):
         `max_elems`, or none
     n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
-    gives_up, bf16, scale, maxima : bool, False: jobs that let a share miss, that name BF16, that
-        want a mean, or a maximum, are refused
+    inc, gives_up, bf16, scale, maxima : bool, False: jobs that name INCEPTIONN, that let a share
+        miss, that name BF16, that want a mean, or a maximum, are refused
     thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
     feedback : bool, False: jobs with error feedback are refused
     landing, scratch : int or None, bytes that each context has: of `n_ranks` landing areas, and of
@@ -109,7 +109,7 @@ class JobCard(Card):
 
     def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
                  max_elems=352, n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
-                 thc=None, feedback=True, bf16=True, scale=True, maxima=True, n_ranks=4,
+                 thc=None, feedback=True, inc=True, bf16=True, scale=True, maxima=True, n_ranks=4,
                  landing=None, scratch=None, placed=True, scratch_placed=True):  # fmt: skip
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
@@ -125,7 +125,7 @@ class JobCard(Card):
         self.max_elems = max_elems
         self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
-        self.feedback, self.maxima = feedback, maxima
+        self.feedback, self.maxima, self.inc = feedback, maxima, inc
         self.n_ranks, self.landing, self.scratch = n_ranks, landing, scratch
         self.placed, self.scratch_placed = placed, scratch_placed
         self.queue, self.completions = deque(), deque()
@@ -177,7 +177,8 @@ class JobCard(Card):
             return Refusal.OPERATION
         if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
-        if job.codec not in CODECS[job.kind] or (job.codec == JobCodec.RAW16 and not self.bf16):
+        built_in = {JobCodec.RAW16: self.bf16, JobCodec.INCEPTIONN: self.inc}
+        if job.codec not in CODECS[job.kind] or not built_in.get(job.codec, True):
             return Refusal.CODEC
         if thc and not self._takes_thc(job):
             return Refusal.CODEC

@@ -40,11 +40,13 @@ class Ended:
 @dataclass
 class Host:
     """What the program on a node does. to_post : jobs, in order. ended : {id: Ended}. posted :
-    {id: time}, of those that the card has taken.
+    {id: time}, of those that the card has taken. to_abort : ids of jobs that are aborted as soon as
+    they are posted.
     """
 
     to_post: list = field(default_factory=list)
     posted: dict = field(default_factory=dict)
+    to_abort: set = field(default_factory=set)
     ended: dict = field(default_factory=dict)
     overruns: int = 0
     takes_completions: bool = True
@@ -82,6 +84,7 @@ class JobCluster(Cards):
     Attributes
     ----------
     hosts : list of `Host`
+    built : what of the above says which jobs are refused, as `models.offload.jobs.JobCard` takes it
     sent : list of (time, node, port, frame), of all frames that left
     given_up : {(tensor, gen): {(node, source): numbers of packets}}
     """
@@ -99,7 +102,11 @@ class JobCluster(Cards):
         self.n_active, self.n_engines = n_active, n_engines or n_active
         self.watchdog, self.skew, self.queues = watchdog, 0, (0, 0)
         self.codec = Inceptionn(1, **(settings or {}))
-        self.thc, self.gives_up, self.at_share = thc, gives_up, at_share
+        self.thc, self.at_share = thc, at_share
+        self.built = {
+            "inc": inc, "bf16": bf16, "scale": scale, "maxima": maxima, "gives_up": gives_up,
+            "feedback": feedback, "thc": thc,
+        }  # fmt: skip
         self.thc_codecs = [] if thc is None else [coded(thc, t.n_nodes) for t in tables]
         sizes = {one.worker.b for one in self.thc_codecs}
         self.bits = bits or (4 if sizes <= {4} else 8)
@@ -294,6 +301,14 @@ class JobCluster(Cards):
         while self._get(node, "aborting"):
             self._tick(node)
 
+    def withdraw(self, node, id):
+        """Let a node's host abort a job: now, or as soon as the card has it."""
+        host = self.hosts[node]
+        if id in host.posted:
+            self.abort(node, id)
+        else:
+            host.to_abort.add(id)
+
     def take(self, node):
         """The oldest `Completion` of a card, or None."""
         if not self._get(node, "told"):
@@ -328,7 +343,10 @@ class JobCluster(Cards):
             for node in sorted(able):
                 host = self.hosts[node]
                 if host.to_post and self.post_now(node, host.to_post[0]):
-                    host.posted[host.to_post.pop(0).id] = self.now
+                    id = host.to_post.pop(0).id
+                    host.posted[id] = self.now
+                    if id in host.to_abort:
+                        self.abort(node, id)
                 else:
                     able.remove(node)
         for node, host in enumerate(self.hosts):

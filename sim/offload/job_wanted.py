@@ -20,14 +20,13 @@ from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 PACKET = 352
 
 
-def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
-    """{(node, id): (status, detail, bytes that it leaves)} of golden cards."""
+def cards_say(tables, topology, posted, memory, cluster, faults, settings):
+    """{(node, id): (status, detail, bytes that it leaves, `leaves_of` or None)} of golden cards."""
     options = {"t_probe": 400, "t_retry": 100, "at_share": cluster.at_share}
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
-        n_packets=cluster.n_packets, inceptionn=settings, bf16=True, scale=True,
-        settings=options, thc=thc, feedback=thc is not None, gives_up=cluster.gives_up,
-        watchdog=20_000 if cluster.watchdog else 0,
+        n_packets=cluster.n_packets, inceptionn=settings, settings=options,
+        watchdog=20_000 if cluster.watchdog else 0, **cluster.built,
     )  # fmt: skip
     for card, mine in zip(cards.cards, memory, strict=True):
         card.memory[:] = mine
@@ -38,7 +37,12 @@ def cards_say(tables, topology, posted, memory, cluster, faults, settings, thc):
     ]
     cards.run(faults)
     return {
-        (node, one.job.id): (told.status, told.detail, left_of(card.memory, one.job))
+        (node, one.job.id): (
+            told.status,
+            told.detail,
+            left_of(card.memory, one.job),
+            leaves_of(told),
+        )
         for node, card in enumerate(cards.cards)
         for one in posted
         if (told := cards.ended[node].get(one.job.id)) is not None
@@ -57,7 +61,7 @@ def sums_of(tables, posted, memory, settings, thc):
         own = memory[:, job.source : job.source + 4 * job.elems].copy().view(np.float32)
         if job.codec == JobCodec.THC:
             result = mean(tables[job.table], job, own, thc).view(np.uint8)
-            want |= {(node, job.id): (JobStatus.DONE, 0, result) for node in range(len(own))}
+            want |= {(node, job.id): (JobStatus.DONE, 0, result, None) for node in range(len(own))}
             continue
         coded = job.codec == JobCodec.INCEPTIONN
         how = {"combine": lambda a, b: add(a, image(b)), "image": image} if coded else {}
@@ -66,7 +70,7 @@ def sums_of(tables, posted, memory, settings, thc):
         for node, (values, mine) in enumerate(zip(results, here, strict=True)):
             before = result_of(memory[node], job).copy().view(np.float32)
             before[mine] = values[mine]
-            want[node, job.id] = JobStatus.DONE, 0, before.view(np.uint8)
+            want[node, job.id] = JobStatus.DONE, 0, before.view(np.uint8), None
     return want
 
 
@@ -99,7 +103,9 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
             halved = bf16.narrow(values) if halves else values.view(np.uint32)
             result.view(halved.dtype)[here] = halved[here]
             residuals = want[node, job.id][2][len(result) :]  # no packets come between them
-            made[node, job.id] = ended.status, ended.detail, np.concatenate([result, residuals])
+            made[node, job.id] = (
+                ended.status, ended.detail, np.concatenate([result, residuals]), leaves_of(ended)
+            )  # fmt: skip
     return made
 
 
@@ -108,9 +114,17 @@ def result_of(memory, job):
     return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]
 
 
-def left_of(memory, job):
-    """Bytes that a job leaves: its result, and with feedback both halves of the residual region."""
-    left = [result_of(memory, job)]
-    if job.feedback:
-        left += [memory[job.residual_at(k) :][: 4 * job.elems] for k in range(2)]
-    return np.concatenate(left)
+def left_of(memory, job, *, whole=False):
+    """Bytes that a job leaves: its result, and with feedback both halves of the residual region.
+
+    whole : views of what it may write instead, which of the halves is one.
+    """
+    halves = [memory[job.residual_at(k) :][: 4 * job.elems] for k in range(2) if job.feedback]
+    if whole:
+        return [result_of(memory, job), *halves[1 - job.half :][:1]]
+    return np.concatenate([result_of(memory, job), *halves])
+
+
+def leaves_of(completion):
+    """What a completion says of what is missing: bytes given up, fewest and most leaves."""
+    return completion.given_up, completion.leaves_least, completion.leaves_most

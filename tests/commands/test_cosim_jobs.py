@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.sim.offload import job_run
+from gradnic.sim.offload import job_list, job_run
 
 from gradnic import cli
 from gradnic.errors import Unfinished
@@ -31,7 +31,7 @@ def test_mistakes_in_a_file_are_one_line(told, line, tmp_path):
     path = tmp_path / "jobs.json"
     path.write_text(json.dumps(told))
     with pytest.raises(ValueError, match=line):
-        job_run.read(path)
+        job_list.read(path)
 
 
 def test_rates_by_hand():
@@ -45,7 +45,7 @@ def test_rates_by_hand():
 
 
 def test_what_a_file_does_not_say_is_chosen():
-    one, two = job_run.from_dicts(
+    one, two = job_list.from_dicts(
         [{"bytes": 100, "class": 3}, {"elems": 17, "at": 9, "nodes": [0, 1], "tensor": 5}],
         codec="inceptionn",
     )
@@ -132,7 +132,7 @@ def test_jobs_keep_off_what_others_write(told, user, writer, byte, monkeypatch):
     monkeypatch.setattr(job_run, "JobCluster", stop)
     line = f"job {user} must keep off what job {writer} writes, not share its byte {byte}"
     with pytest.raises(Sound if user is None else ValueError, match=None if user is None else line):
-        job_run.cosim("ring:3", "ring", job_run.from_dicts(told))
+        job_run.cosim("ring:3", "ring", job_list.from_dicts(told))
 
 
 def test_a_long_watchdog_explains_no_end():

@@ -11,7 +11,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.offload import job_run
+from gradnic.sim.offload import job_list, job_run
 from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 
 from gradnic.interface.job import Collective, Job, JobCodec, JobStatus, Refusal, collective_of
@@ -156,7 +156,7 @@ def test_a_table_tells_its_collective():
 
 
 def test_jobs_of_a_file_get_a_table_for_each_collective_and_root():
-    posted = job_run.from_dicts([
+    posted = job_list.from_dicts([
         {"elems": 64}, {"elems": 64, "collective": "reduce", "root": 2},
         {"elems": 64, "collective": 3, "root": 2}, {"elems": 64, "collective": "broadcast"},
         {"elems": 64, "collective": "broadcast", "table": 0},
@@ -164,8 +164,8 @@ def test_jobs_of_a_file_get_a_table_for_each_collective_and_root():
     tables, made = job_run._tables(build(TOPOLOGY, "ring"), TOPOLOGY, posted)
     assert [one.job.table for one in made] == [0, 1, 1, 2, 0]
     assert [collective_of(table).name for table in tables] == ["ALL_REDUCE", "REDUCE", "BROADCAST"]
-    wrong = job_run.from_dicts([{"elems": 64, "collective": "reduce", "root": 3}])
+    wrong = job_list.from_dicts([{"elems": 64, "collective": "reduce", "root": 3}])
     with pytest.raises(ValueError, match="root must be 0 to 2, not 3"):
         job_run._tables(build(TOPOLOGY, "ring"), TOPOLOGY, wrong)
     with pytest.raises(ValueError, match="job 0: collective must be all_reduce, reduce_scatter, "):
-        job_run.from_dicts([{"elems": 64, "collective": "scatter"}])
+        job_list.from_dicts([{"elems": 64, "collective": "scatter"}])

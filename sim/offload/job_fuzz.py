@@ -1,0 +1,222 @@
+"""Random lists of jobs on random cards and networks: ``gradnic fuzz --card jobs``.
+
+A seed says what a card is built with; each list of it has a topology, links with faults, settings
+and up to 24 jobs, some of which the card must refuse, that some nodes never post, or that are
+aborted. All that golden cards say is compared, see `gradnic.sim.offload.job_run`.
+"""
+
+import random
+from collections import Counter
+from dataclasses import asdict, replace
+
+from gradnic.models.offload.cluster import LinkFaults
+
+from gradnic.errors import Unfinished
+from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
+
+from .dram import timing
+from .job_cluster import EVERYTHING
+from .job_list import from_dicts
+from .job_run import cosim, sound_watchdog
+
+NETWORKS = (
+    ("ring:2", "ring"), ("ring:3", "multitree"), ("ring:3", "ring"), ("ring:4", "multitree"),
+    ("ring:5", "multitree"), ("mesh:1x3", "multitree"), ("mesh:2x2", "multitree"),
+    ("full:3", "multitree"), ("fattree:2x2", "ring"), ("hypercube:2", "bfb"),
+)  # fmt: skip
+"""Two ports and two contributions to a chunk at most: one build of a card serves all of them."""
+SIZES = (1, 15, 16, 17, 31, 33, 63, 64, 65, 100, 351, 352, 353, 1000, 1023, 1024, 1025, 2049)
+LARGEST = 4000  # elements
+N_TABLES = 4  # of a list, as cards are built
+ALONE = 32  # and more: tensors of jobs that some nodes never post, which none follows
+SLACK = 1.5  # of the time that a watchdog needs
+
+
+class Differs(AssertionError):
+    """Card and golden card differ. case : the list and all that it ran with, as JSON can hold."""
+
+    def __init__(self, what, case):
+        super().__init__(what)
+        self.case = case
+
+
+def fuzz(n_jobs, *, seed=1, lanes=4, start=0, progress=None):
+    """Play lists, from number `start` on, until `n_jobs` jobs were posted; what was played.
+
+    `Differs` at the first difference. Returns ``jobs lists cycles statuses built``; statuses : of
+    the worst node of each job, counted.
+    """
+    built = card_of(seed)
+    counts, cycles, n, k = Counter(), 0, 0, start
+    while n < n_jobs:
+        case = list_of(seed, k, built, lanes)
+        cycles += _play(case, built, lanes, k, counts)
+        n, k = n + len(case["posted"]), k + 1
+        if progress:
+            progress(min(n, n_jobs), n_jobs)
+    statuses = {JobStatus(status).name.lower(): count for status, count in sorted(counts.items())}
+    return {"jobs": n, "lists": k - start, "cycles": cycles, "statuses": statuses, "built": built}
+
+
+def _play(case, built, lanes, k, counts):
+    """Cycles of one list; `Differs`, with the list, if anything is not as golden cards have it."""
+    options = dict(case["options"])
+    if options.get("dram"):
+        options["dram"] = timing(*options["dram"])
+    told = {
+        "list": k, "built": built, "lanes": lanes, "options": case["options"],
+        "topology": case["topology"], "algorithm": case["algorithm"],
+        "faults": asdict(case["faults"]),
+        "jobs": [asdict(one) for one in case["posted"]],
+    }  # fmt: skip
+    try:
+        outcome = cosim(
+            case["topology"], case["algorithm"], case["posted"], lanes=lanes,
+            faults=case["faults"], built=case["built"], **options,
+        )  # fmt: skip
+    except Unfinished as hang:
+        raise Differs(f"list {k}: {hang}", told) from None
+    if not outcome.ok:
+        raise Differs(f"list {k}: {outcome.first}", told)
+    if outcome.barked:
+        raise Differs(f"list {k}: {outcome.barked} ends could not be compared", told)
+    counts.update(job["status"] for job in outcome.jobs if job["status"] is not None)
+    return outcome.cycles
+
+
+def card_of(seed):
+    """What cards of a seed are built with: arguments of `JobCluster`, and n_active, n_engines."""
+    rng = random.Random(f"card {seed}")
+    built = {name: rng.random() < 0.7 for name in ("inc", *EVERYTHING)}
+    n_active = rng.randint(1, 4)
+    built |= {"n_active": n_active, "n_engines": rng.randint(1, n_active), "n_ports": 2}
+    if rng.random() < 0.6:
+        built |= {
+            "thc": {"B": rng.choice((64, 64, 256, 1024))}, "bits": rng.choice((4, 8)),
+            "feedback": rng.random() < 0.6, "scale": False,
+        }  # fmt: skip
+    else:
+        built |= {"thc": None, "feedback": False}
+    return built
+
+
+def list_of(seed, k, built, lanes):
+    """List `k` of a seed: a dict of topology, algorithm, faults, posted, and options of `cosim`."""
+    rng = random.Random(f"list {seed} {k}")
+    topology, algorithm = rng.choice(NETWORKS)
+    n_nodes = {"mesh:1x3": 3, "mesh:2x2": 4, "fattree:2x2": 4, "hypercube:2": 4}.get(topology)
+    n_nodes = n_nodes or int(topology.split(":")[1])
+    built = dict(built)
+    n_active, n_engines = built.pop("n_active"), built.pop("n_engines")
+    if built["thc"] is not None:
+        built["thc"] = built["thc"] | _levels(rng, built["bits"])
+    told = _jobs(rng, built, n_nodes, n_engines - 1)
+    posted = [_spoiled(rng, one) for one in from_dicts(told)]
+    faults = LinkFaults(
+        loss=rng.choice((0, 0, 0.01, 0.05, 0.1)), duplicate=rng.choice((0, 0, 0.05)),
+        delay=rng.choice((1, 10, 200)), reorder=rng.choice((0, 0, 10, 100)),
+        seed=rng.getrandbits(32),
+    )  # fmt: skip
+    link_bytes = lanes * rng.choice((4, 4, 2, 1))
+    t_probe = rng.choice((400, 2000))
+    options = {
+        "link_bytes": link_bytes, "t_probe": t_probe, "memory_latency": rng.choice((10, 40, 300)),
+        "at_share": rng.random() < 0.5,
+        "settings": {
+            "exponent": rng.randint(113, 126), "mode": rng.choice(("strict", "paper")),
+            "prescale": rng.choice((0, 0, 3, -3)),
+        },
+        "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
+        "n_active": n_active, "n_engines": n_engines,
+    }  # fmt: skip
+    if rng.random() < 0.3 or any(one.nodes for one in posted):
+        jobs = [one.job for one in posted]
+        options["watchdog"] = int(SLACK * sound_watchdog(t_probe, faults, jobs, link_bytes))
+    return {
+        "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
+        "options": options, "built": built,
+    }  # fmt: skip
+
+
+def _levels(rng, bits):
+    """Levels of THC: bits of an index, the largest level, and the least bits of a sum."""
+    b = 4 if bits == 4 else rng.randint(2, 8)
+    g = rng.choice((30, 30, 2**b)) if b == 4 else rng.randint(2**b - 1, 255)
+    return {"b": b, "g": g, "w": rng.choice((8, 8, 12, 16))}
+
+
+def _jobs(rng, built, n_nodes, n_partly):
+    """Jobs of a list as `from_dicts` takes them; most of them are such as the card takes.
+
+    n_partly : jobs, at most, that only some nodes post. With as many as engines, or of a tensor
+    that others wait for, jobs behind them wait as long as the watchdog, and may end by it or not.
+    """
+    collectives = rng.sample(
+        ("reduce_scatter", "all_gather", "reduce", "broadcast"), rng.randint(0, N_TABLES - 1)
+    )
+    collectives += ["all_reduce"] * (2 if built["thc"] is None else 5)
+    root, next_gen, made = rng.randrange(n_nodes), {}, []
+    some = 0.1 * (rng.random() < 0.3)  # share of jobs that some nodes never post
+    aborted = 0.2 * (rng.random() < 0.3)
+    for k in range(rng.choice((1, 2, 3, 4, 6, 8, 24))):
+        tensor = rng.choice((k, k, rng.randrange(3)))
+        gen = next_gen.setdefault(tensor, rng.choice((1, 1, 0xFFFC, rng.getrandbits(16))))
+        next_gen[tensor] = (gen + rng.randint(2, 4)) % 65536
+        one = {
+            "elems": rng.choice((*SIZES, *[rng.randint(1, LARGEST)] * 12)), "tensor": tensor,
+            "gen": gen, "class": rng.randrange(8), "collective": rng.choice(collectives),
+            "root": root,
+        }  # fmt: skip
+        one |= _codec(rng, built, one["collective"])
+        if rng.random() < 0.3:
+            one["at"] = rng.randint(0, 20_000)
+        if rng.random() < some and n_partly:
+            nodes = rng.sample(range(n_nodes), rng.randint(1, n_nodes - 1))
+            one |= {"nodes": nodes, "tensor": ALONE + n_partly}
+            n_partly -= 1
+        elif rng.random() < aborted:
+            one["abort"] = one.get("at", 0) + rng.randint(0, 6000)
+        made.append(one)
+    return made
+
+
+def _codec(rng, built, collective):
+    """Codec, kind, operation and share of a job."""
+    if built["thc"] is not None and collective == "all_reduce" and rng.random() < 0.8:
+        one = {"codec": "thc", "seed": rng.getrandbits(32), "op": rng.choice(("sum", "mean"))}
+        if built["feedback"] and rng.random() < 0.5:
+            one |= {"feedback": 1, "half": rng.randrange(2)}
+        if built["bf16"] and rng.random() < 0.4:
+            one["kind"] = "bf16"
+    else:
+        codecs = ["none", "none", *["inceptionn"] * built["inc"], *["bf16"] * built["bf16"]]
+        one = {"codec": rng.choice(codecs)}
+        if one["codec"] == "bf16" or (one["codec"] == "none" and built["bf16"]):
+            one["kind"] = rng.choice(("fp32", "bf16"))
+        operations = ["sum"] * 3 + ["mean"] * built["scale"]
+        operations += ["max"] * (built["maxima"] and one["codec"] != "inceptionn")
+        one["op"] = rng.choice(operations)
+    if built["gives_up"] and rng.random() < 0.25:
+        one["p_q16"] = rng.choice((1, 655, 6553, 32768, 65535))
+    return one
+
+
+def _spoiled(rng, one):
+    """Such a job in place, as it is, or with a field that most cards must refuse."""
+    if rng.random() < 0.15:
+        one = replace(one, job=replace(one.job, result=one.job.source))
+    if rng.random() > 0.06:
+        return one
+    wrong = rng.choice(
+        (
+            {"collective": rng.randint(5, 7)}, {"op": 3}, {"kind": rng.randint(2, 3)},
+            {"codec": rng.randint(4, 7)}, {"table": rng.randint(4, 15)}, {"elems": 0},
+            {"elems": 1 << 27}, {"source": one.job.source + rng.randint(1, 63)},
+            {"result": one.job.result + rng.randint(1, 63)}, {"source": 1 << 40},
+            {"result": (1 << 64) - 64}, {"feedback": 1, "codec": JobCodec.RAW32},
+            {"codec": JobCodec.INCEPTIONN}, {"codec": JobCodec.THC}, {"op": Operation.MEAN},
+            {"op": Operation.MAX}, {"kind": Kind.BF16}, {"codec": JobCodec.RAW16},
+            {"p_q16": 655},
+        )
+    )  # fmt: skip
+    return replace(one, job=replace(one.job, **wrong), named="table" in wrong or one.named)

@@ -1,0 +1,179 @@
+"""Lists of jobs for cards of RTL, as ``gradnic cosim card --jobs`` reads them."""
+
+from dataclasses import dataclass, fields
+
+from gradnic.models.offload.jobs import ELEM_BYTES
+from gradnic.models.schedule.builders.collectives import COLLECTIVES
+
+from gradnic.interface.job import ALIGN, Job, JobCodec, Kind, Operation
+from gradnic.quantities import joined
+from gradnic.text_file import read_json
+
+LATEST = 10_000_000  # cycles: the last that a job may be posted at
+TOO_LONG = 1 << 24  # elements of a job that all cards refuse: it has no memory here
+CODECS = {
+    "none": JobCodec.RAW32, "bf16": JobCodec.RAW16, "inceptionn": JobCodec.INCEPTIONN,
+    "thc": JobCodec.THC,
+}  # fmt: skip
+KINDS = {"fp32": Kind.FP32, "bf16": Kind.BF16}
+_NAMES = {one.name for one in fields(Job)}
+_WORDS = {
+    "collective": {name: number for number, name in enumerate(COLLECTIVES)},
+    "codec": CODECS,
+    "kind": KINDS,
+    "op": {"sum": Operation.SUM, "mean": Operation.MEAN, "max": Operation.MAX},
+}
+
+
+@dataclass
+class Posted:
+    """A job of the run: when it is posted, and the nodes that post it (None: all). root : of reduce
+    and broadcast. named : the table is the one that the job says, not the one of its collective.
+    abort : when all who post it abort it, if it has not ended.
+    """
+
+    job: Job
+    at: int = 0
+    nodes: tuple | None = None
+    root: int = 0
+    named: bool = False
+    abort: int | None = None
+
+
+def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
+    """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats.
+
+    told : further fields, as of `from_dicts`.
+    """
+    size = ELEM_BYTES[KINDS[kind]]
+    if n_bytes % size:
+        raise ValueError(f"bytes must be a multiple of {size}, not {n_bytes}")
+    one = {"bytes": n_bytes, "kind": kind, **told}
+    return from_dicts([one] * n, codec=codec)
+
+
+def read(path, *, codec="none"):
+    """The jobs of a JSON file: see `from_dicts`. ValueError for one that is none."""
+    told = read_json(path)
+    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        raise ValueError(f"{path}: must be a list of objects, one a job")
+    return from_dicts(told, codec=codec)
+
+
+def from_dicts(told, *, codec="none"):
+    """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
+    ``root``, ``abort`` and any field of `Job`; collective, codec and kind by name or number. What
+    is not said is chosen: ids from 0, tensors by id, tables by collective, addresses one behind the
+    other, results behind all sources, residuals behind all results. ValueError names the job, its
+    field and what that takes.
+    """
+    if not told:
+        raise ValueError("jobs must be at least 1, not 0")
+    sizes = [_size(k, one) for k, one in enumerate(told)]
+    steps = [-(-4 * n // ALIGN) * ALIGN if 0 < n < TOO_LONG else 0 for n in sizes]
+    half, at, made = sum(steps), 0, []
+    for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
+        named = {"layer" if name == "class" else name: value for name, value in one.items()}
+        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes", "root", "abort"})
+        if unknown:
+            raise ValueError(f"job {k} has no field {unknown[0]!r}")
+        chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
+                  "codec": CODECS[codec]}  # fmt: skip
+        values = chosen | {name: value for name, value in named.items() if name in _NAMES}
+        for name, words in _WORDS.items():
+            if isinstance(values.get(name), str):
+                if values[name] not in words:
+                    raise ValueError(
+                        f"job {k}: {name} must be {joined(words)}, not {values[name]!r}"
+                    )
+                values[name] = words[values[name]]
+        values.setdefault("tensor", values["id"])
+        if "feedback" in values and isinstance(values["feedback"], bool):
+            values["feedback"] = int(values["feedback"])
+        values = {name: _whole(k, name, value) for name, value in values.items()}
+        if values.get("feedback") and "residual" not in values:
+            values["residual"] = (2 * half + 2 * at) // ALIGN
+        posted, abort = _time(k, "at", named.get("at", 0)), named.get("abort")
+        if abort is not None and _time(k, "abort", abort) < posted:
+            raise ValueError(f"job {k}: abort must be {posted:,} cycles or later, not {abort}")
+        made.append(
+            Posted(
+                Job(**values), posted, _nodes(k, named.get("nodes")),
+                _whole(k, "root", named.get("root", 0)), "table" in named, abort,
+            )
+        )  # fmt: skip
+        at += step
+    if len({one.job.id for one in made}) != len(made):
+        raise ValueError("ids of jobs must differ")
+    return made
+
+
+def _whole(k, name, value):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"job {k}: {name} must be a whole number, not {value!r}")
+    return value
+
+
+def _time(k, name, value):
+    if not 0 <= _whole(k, name, value) <= LATEST:
+        raise ValueError(f"job {k}: {name} must be 0 to {LATEST:,} cycles, not {value}")
+    return value
+
+
+def _size(k, one):
+    """Elements of job k."""
+    if "elems" in one:
+        return _whole(k, "elems", one["elems"])
+    n_bytes, width = _whole(k, "bytes", one.get("bytes", 0)), _width(one)
+    if n_bytes % width:
+        raise ValueError(f"job {k}: bytes must be a multiple of {width}, not {n_bytes}")
+    return n_bytes // width
+
+
+def _nodes(k, value):
+    """Nodes that post job k, a tuple, or None for all."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or len({*map(repr, value)}) < len(value):
+        raise ValueError(f"job {k}: nodes must be a list of different nodes, not {value!r}")
+    return tuple(_whole(k, "nodes", node) for node in value)
+
+
+def _width(told):
+    """Bytes of an element of such a job."""
+    kind = told.get("kind", Kind.FP32)
+    kind = KINDS.get(kind, kind) if isinstance(kind, str) else kind
+    return ELEM_BYTES.get(kind, 4) if isinstance(kind, int) else 4
+
+
+def check_apart(posted):
+    """ValueError if a job reads or writes what another one writes: what comes of it would depend on
+    times. Jobs with THC of one tensor follow each other, and one may go on with what another left,
+    unless one of them is aborted. Those that every card refuses for their addresses do neither.
+    """
+    regions, aborted = [], {one.job for one in posted if one.abort is not None}
+    for job in (one.job for one in posted):  # regions: (first, stop, is written, job)
+        if job.source % ALIGN or job.result % ALIGN:
+            continue
+        size = ELEM_BYTES.get(job.kind, 4) * job.elems
+        regions += [(job.source, job.source + size, False, job)]
+        regions += [(job.result, job.result + size, True, job)]
+        if job.feedback and job.codec == JobCodec.THC:
+            for half in range(2):
+                at = job.residual_at(half)
+                regions.append((at, at + 4 * job.elems, half != job.half, job))
+    before = []
+    for region in sorted(regions, key=lambda region: region[:2]):
+        first, stop, written, job = region
+        before = [other for other in before if other[1] > first]
+        for *_, other_written, other in before:
+            follows = job.tensor == other.tensor and job.codec == other.codec == JobCodec.THC
+            follows = follows and not aborted & {job, other}
+            if other is not job and (written or other_written) and not follows:
+                writer, user = (job, other) if written else (other, job)
+                raise ValueError(
+                    f"job {user.id} must keep off what job {writer.id} writes, not share its byte "
+                    f"{first}"
+                )
+        if stop > first:
+            before.append(region)
