@@ -38,7 +38,8 @@ class Progress(rich_progress.Progress):
 
 def line_of(task):
     """One line on a task of `rich`: what it does, how far it is, for how long it has run."""
-    far = f", {task.completed:,.4g} of {task.total:,.4g}" if task.total else ""
+    digits = ",.4g" if (task.total or 0) < 100 else ",.0f"  # of a share, or of a count
+    far = f", {task.completed:{digits}} of {task.total:{digits}}" if task.total else ""
     return f"{task.description}{far}, {task.elapsed or 0:.0f} s"
 
 

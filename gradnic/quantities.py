@@ -253,8 +253,9 @@ def only_with(holds, what, *names):
     ctx = click.get_current_context(silent=True)
     for name in names:
         if ctx and not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            flag = next(p.opts[0] for p in ctx.command.params if p.name == name)
-            raise click.UsageError(f"{flag} is for {what}", ctx)
+            param = next(p for p in ctx.command.params if p.name == name)
+            flags = "/".join([param.opts[0], *param.secondary_opts])
+            raise click.UsageError(f"{flags} is for {what}", ctx)
 
 
 BELOW_ONE = Number(0, 1, below=True)  # shares that would end nothing at 1: loss, missing

@@ -94,6 +94,17 @@ def test_progress_without_a_terminal(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "text"),
+    [(12345, 1_000_000, "12,345 of 1,000,000"), (0, 3, "0 of 3"), (0.25, 1.0, "0.25 of 1")],
+)
+def test_counts_are_whole_in_progress(done, total, text):
+    with progress.Progress() as bar:
+        task = bar.add_task("frames", total=total)
+        bar.update(task, completed=done)
+        assert progress.line_of(bar.tasks[0]) == f"frames, {text}, 0 s"
+
+
 def test_short_work_says_nothing(capsys):
     with progress.status("one") as say:
         say("two")
