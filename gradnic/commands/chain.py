@@ -11,7 +11,12 @@ from gradnic.quantities import option
 
 @click.command(cls=q.Command, name="chain")
 @option("--lanes", q.LANES, 16)
-@option("--floats", q.Whole(1, 10**12, "floats"), 100_000_000)
+@option(
+    "--floats",
+    q.Whole(1, 10**12, "floats"),
+    100_000_000,
+    "At least; a thread plays about 5.6 million at a time.",
+)
 @click.option("--stalls", type=q.Whole(0, 8), default=0, help="N: one cycle of 2^N, all ports.")
 @option("--jobs", q.JOBS, help="Threads; default one a core.")
 @option("--seed", q.SEED, 1, "Of floats, counts and settings.")

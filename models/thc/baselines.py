@@ -41,6 +41,11 @@ def lloyd_max(bits, n_steps: int = 2000):
     return levels
 
 
+def length(x):
+    """Euclidean norm, added in one order: BLAS's depends on its threads."""
+    return math.sqrt(np.square(x).sum())
+
+
 def eden(bits):
     """EDEN (Vargaftik et al., ICML 2022): rotate, nearest Lloyd-Max level, unbiased scale."""
     levels = lloyd_max(bits)
@@ -48,9 +53,9 @@ def eden(bits):
 
     def compress(x, rng):
         rotated, inverse = rotate(x, rng)
-        norm = np.linalg.norm(x)
+        norm = length(x)
         coded = levels[np.searchsorted(edges, rotated * (math.sqrt(x.size) / norm))]
-        return inverse(coded * (norm**2 / (rotated @ coded)))
+        return inverse(coded * (norm**2 / (rotated * coded).sum()))
 
     return compress
 
@@ -109,12 +114,12 @@ def microscaling(exponent_bits, mantissa_bits, *, rotated: bool = False):
 
 def qsgd(levels, norm):
     """QSGD (Alistarh et al., NeurIPS 2017): sign, and |x| over a norm rounded at random."""
-    lengths = {"l2": np.linalg.norm, "max": lambda x: np.abs(x).max()}
+    lengths = {"l2": length, "max": lambda x: np.abs(x).max()}
     length_of = lengths[norm]
 
     def compress(x, rng):
-        length = length_of(x)
-        return np.sign(x) * length / levels * _round_at_random(np.abs(x) / length * levels, rng)
+        whole = length_of(x)
+        return np.sign(x) * whole / levels * _round_at_random(np.abs(x) / whole * levels, rng)
 
     return compress
 

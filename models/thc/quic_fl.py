@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .baselines import rotate
+from .baselines import length, rotate
 
 N_QUANTILES = 4096  # points at which the normal distribution is weighed
 
@@ -81,7 +81,7 @@ def quic_fl(bits, shared, exact=1 / 512):
 
     def compress(x, rng):
         rotated, inverse = rotate(x, rng)
-        unit = np.linalg.norm(x) / math.sqrt(x.size)
+        unit = length(x) / math.sqrt(x.size)
         values = rotated / unit
         row, part = _between(means, values)
         coded = sent[row + (rng.random(x.size) < part), rng.integers(2**shared, size=x.size)]

@@ -116,7 +116,7 @@ def bf16(x):
 def nmse(mean_of, gradients, rng):
     """Squared error of the mean over the mean squared norm of the gradients (n, d)."""
     error = mean_of(gradients, rng) - gradients.mean(axis=0)
-    return float(error @ error / np.square(gradients).sum(axis=1).mean())
+    return float(np.square(error).sum() / np.square(gradients).sum(axis=1).mean())
 
 
 def feedback_error(keeping, draw, rng):
@@ -132,7 +132,7 @@ def feedback_error(keeping, draw, rng):
         mean, lost = keeping(gradients + lost, rng)
         error = error + mean - gradients.mean(axis=0)
         size += np.square(gradients).sum(axis=1).mean()
-    return float(error @ error / size)
+    return float(np.square(error).sum() / size)
 
 
 def compare(

@@ -1,6 +1,9 @@
 """The accuracy table against figures that others published or that follow from theory."""
 
 import math
+import os
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -130,3 +133,23 @@ def test_majority_and_dgc():
     same = np.repeat(np.where(rng.random((1, 4096)) < 0.5, -1.0, 1.0), 3, axis=0)
     np.testing.assert_array_equal(vote(same, rng), same[0])
     assert 0.9 < error("DGC 0.1 %, up") < 1
+
+
+ON_THREADS = """
+import sys
+from gradnic.sim.thc.accuracy import scheme_row
+print([scheme_row(s, "lognormal", [1], 1 << 16, 1, 0) for s in ("EDEN 4 bit", "TernGrad")])
+"""
+
+
+def test_figures_do_not_depend_on_the_threads_of_blas():
+    """Workers of a cluster have one, a process alone one a core."""
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", ON_THREADS], capture_output=True, text=True, check=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": n},
+        ).stdout
+        for n in "12"
+    ]  # fmt: skip
+    assert told[0] == told[1]
+    assert "EDEN" in told[0]
