@@ -11,10 +11,11 @@ import gc
 from contextlib import contextmanager
 
 from amaranth.back import rtlil
-from amaranth.hdl import _ast, _nir
+from amaranth.hdl import _ast, _ir, _nir
 
 _shape = _ast.Operator.shape
 _told_cycles = _nir.Netlist.check_comb_cycles
+_emit_module = rtlil.ModuleEmitter.emit
 _BITS = (_nir.Net(0), _nir.Net(1))
 
 
@@ -92,7 +93,9 @@ def _check_cycles(netlist):
 
     nets = [net for at, cell in enumerate(cells) for net in cell.output_nets(at)]
     nets += [net for value in netlist.signals.values() for net in value]
-    if any(net not in done and has_cycle(net) for net in nets):
+    found = any(net not in done and has_cycle(net) for net in nets)
+    has_cycle = None  # its own closure would hold the netlist until garbage is looked for
+    if found:
         _told_cycles(netlist)
 
 
@@ -146,6 +149,19 @@ def _emit_memory(emitter, cell_idx, cell):
     )
 
 
+def _emit_netlist(netlist, design, **options):
+    """`_ir._emit_netlist`, whose closures would hold all of it until garbage is looked for."""
+    emitter = _ir.NetlistEmitter(netlist, design, **options)
+    emitter.emit_fragment(design.fragment, None)
+    vars(emitter).clear()
+
+
+def _emit(emitter):
+    """`ModuleEmitter.emit`, whose closures would hold the netlist until garbage is looked for."""
+    _emit_module(emitter)
+    vars(emitter).clear()
+
+
 _QUICKER = (
     (_nir.Value, "__new__", _nets),
     (_nir.Net, "from_cell", _from_cell),
@@ -154,6 +170,8 @@ _QUICKER = (
     (_nir.Netlist, "resolve_value", _resolve_value),
     (_ast.Operator, "shape", _kept_shape),
     (_nir.Netlist, "check_comb_cycles", _check_cycles),
+    (_ir, "_emit_netlist", _emit_netlist),
+    (rtlil.ModuleEmitter, "emit", _emit),
     (rtlil.ModuleEmitter, "sigspec", _sigspec),
     (rtlil.ModuleEmitter, "emit_memory", _emit_memory),
 )

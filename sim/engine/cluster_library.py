@@ -36,14 +36,14 @@ def _header(names, plain):
     return "\n".join(lines)
 
 
-def load(component, engine, names, functions, made_of, *, prepare=verilated.PREPARE):
+def load(component, engine, names, functions, made_of):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     component : the card. engine : path of a C++ file, which includes ``verilated.h``, ``ports.h``
     and what it needs of ``registers.h`` and of the headers beside it. names : lines of C++ that
     name the card's ports for the engine, as part of ``ports.h``. functions : {name: (argument
     types, result)} of the engine's functions ``cluster_<name>``. made_of : what the card's
-    constructor was given, as `elaborated.design` takes it. prepare : see `verilated.design`.
+    constructor was given, as `elaborated.design` takes it.
     """
     plain = list(enumerate(ports_of(component.signature)[1]))
     engine = Path(engine)
@@ -51,7 +51,7 @@ def load(component, engine, names, functions, made_of, *, prepare=verilated.PREP
     for name in INCLUDED.findall(sources["cluster.cpp"]):
         if (engine.parent / name).exists():
             sources[name] = (engine.parent / name).read_text()
-    circuit = elaborated.design(component, made_of, prepare=prepare)
+    circuit = elaborated.design(component, made_of)
     if "registers.h" in INCLUDED.findall(sources["cluster.cpp"]):
         sources["registers.h"] = verilated.registers(circuit)
     folder = verilated.library(tools.build_root() / "cluster", engine.parent.name, circuit, sources)

@@ -93,13 +93,12 @@ def described(component):
         return None
 
 
-def design(component, made_of=None, *, look=None, prepare=verilated.PREPARE):
+def design(component, made_of=None, *, look=None):
     """The folder of `verilated.design` for a component; not elaborated where it was before.
 
     made_of : dict, all that the component's constructor was given; a value's ``repr`` must tell it
         from any other. None: what `described` says. A class that is not a module's own, as a
         twin's, is always elaborated. look : called with the RTLIL of one that is elaborated.
-        prepare : see `verilated.design`.
     """
     kind = type(component)
     module = sys.modules.get(kind.__module__)
@@ -107,24 +106,24 @@ def design(component, made_of=None, *, look=None, prepare=verilated.PREPARE):
     own = known and getattr(module, kind.__qualname__, None) is kind
     told = own and (described(component) if made_of is None else f"{sorted(made_of.items())}")
     if not told:
-        return _elaborate(component, look, prepare)
+        return _elaborate(component, look)
     told = f"{kind.__module__}.{kind.__qualname__} {told}"
     tool = (Path(verilated.__file__).read_text(), verilated.versions())
     root = tools.build_root() / "verilator"
-    note = root / f"elaborated-{tools.digest(told, known, prepare, *tool)}"
+    note = root / f"elaborated-{tools.digest(told, known, *tool)}"
     if note.exists() and (folder := root / note.read_text()).exists():
         # the component was made to be asked for its ports only
         warnings.filterwarnings("ignore", category=UnusedElaboratable)
         return folder
-    folder = _elaborate(component, look, prepare)
+    folder = _elaborate(component, look)
     part = note.with_name(f".{note.name}-{os.getpid()}-{threading.get_ident()}")
     part.write_text(folder.name)
     part.replace(note)
     return folder
 
 
-def _elaborate(component, look, prepare):
+def _elaborate(component, look):
     text = to_rtlil(component, name="top", emit_src=False)
     if look:
         look(text)
-    return verilated.design(text, prepare=prepare)
+    return verilated.design(text)

@@ -31,22 +31,20 @@ from . import tools
 # is the same is merged in each module, before all is flat: that takes a third of Yosys' time less
 # and makes 1 % more Verilog; without, there is twice as much of it, for Verilator to read. All of
 # ``opt -full`` gains 3 % and takes half a minute on an offload card. ``proc`` has an ``opt_expr``.
-PREPARE = """\
+# Copies of a register that each vendor's tool keeps stay apart, as in an FPGA: upsets meet them one
+# by one, on the libraries of all other benches.
+PREPARE = f"""\
 hierarchy -check -top top
 proc
 opt_clean -purge
 memory_collect
 clean_zerowidth
+setattr -set keep 1 a:{KEPT} %ci1:+[Q] t:$*dff* %i
 opt_merge
 opt_muxtree
 flatten
 opt_clean
 """
-# Copies of a register that each vendor's tool keeps are registers of their own here, too, where one
-# of them is to change by itself: without it they are one.
-APART = PREPARE.replace(
-    "\nopt_merge\n", f"\nsetattr -set keep 1 a:{KEPT} %ci1:+[Q] t:$*dff* %i\nopt_merge\n"
-)
 VERILATE = [
     "--cc",
     "-O3",

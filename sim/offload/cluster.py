@@ -89,8 +89,6 @@ class OffloadCluster(Cards):
         Those queues are the cards' own instead, on the way out at each port.
     thc, inc : bool
         False: cards without the circuits of THC, of INCEPTIONN.
-    apart : bool
-        Copies of a register are each their own, for upsets.
     """
 
     def __init__(
@@ -115,7 +113,6 @@ class OffloadCluster(Cards):
         egress=False,
         thc=True,
         inc=True,
-        apart=False,
     ):
         if isinstance(codec, Thc) and (codec.worker.b, codec.w) != (4, 8):
             raise ValueError(f"cards take b = 4 and w = 8 bits, not {codec.worker.b} and {codec.w}")
@@ -150,7 +147,6 @@ class OffloadCluster(Cards):
         self._n_ports = fitting("ports", n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
-            apart=apart,
             n_bytes=n_bytes,
             n_ports=self._n_ports,
             depth=fitting("rows of a node", rows, 512, 2048, 16384),

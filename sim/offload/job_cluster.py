@@ -79,7 +79,6 @@ class JobCluster(Cards):
     thc : dict or None
         Cards with THC: as `gradnic.models.offload.thc_job.coded` takes it. feedback : bool, with
         error feedback. bits : int, 4, or 8 for b of 2 to 8; None: as b needs.
-    apart : bool, copies of a register are each their own, for upsets.
 
     Attributes
     ----------
@@ -94,7 +93,7 @@ class JobCluster(Cards):
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_engines=0, n_bytes=16,
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
-                 maxima=False, bits=None, n_ports=1, apart=False):  # fmt: skip
+                 maxima=False, bits=None, n_ports=1):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes = self.port_bytes = n_bytes
         self.n_elems = n_elems
@@ -135,7 +134,6 @@ class JobCluster(Cards):
         self.library, self._ports = build(
             LAYOUT,
             card=self.card,
-            apart=apart,
             n_bytes=n_bytes,
             n_ports=self.n_ports,
             n_active=n_active,

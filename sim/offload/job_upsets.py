@@ -70,20 +70,19 @@ THC_KINDS = (
 class Ring:
     """Three cards, and rounds of five jobs on them, two at a time, whose results are known.
 
-    pauses : of memory, see `gradnic.sim.offload.pauses.drawn`; None: it does not. apart : as
-    `JobCluster` has it. thc : three of the five jobs are THC's, on cards with it.
+    pauses : of memory, see `gradnic.sim.offload.pauses.drawn`; None: it does not. thc : three of
+    the five jobs are THC's, on cards with it.
     """
 
     flags = FLAGS
 
-    def __init__(self, seed=1, pauses=None, apart=False, thc=False):
+    def __init__(self, seed=1, pauses=None, thc=False):
         self.topology = parse("ring:3")
         sums = build(self.topology, "multitree")
         tables = (build(self.topology, "ring"), sums)
         tables += tuple(collective(sums, name) for name in ("reduce_scatter", "all_gather"))
         self.tables = tuple(map(compile_table, tables))
         self.rng, self.pauses = np.random.default_rng(seed), pauses
-        self.apart = apart
         self.kinds = THC_KINDS if thc else RAW_KINDS
         self.options = EVERYTHING
         if thc:
@@ -96,7 +95,7 @@ class Ring:
         self.n_rounds = 0
         self.cluster = JobCluster(
             self.tables, self.topology, N_MEMORY, 1500, packet=PACKET, t_probe=T_PROBE,
-            watchdog=WATCHDOG, apart=self.apart, **self.options,
+            watchdog=WATCHDOG, **self.options,
         )  # fmt: skip
         if self.pauses is not None:
             self.cluster.pause(self.pauses)

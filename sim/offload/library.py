@@ -10,7 +10,7 @@ from gradnic.hdl.transport.records import N_NEIGHBORS, NUMBER_WIDTH
 
 from gradnic.interface.offload import Drop
 
-from ..engine import cluster_library, verilated
+from ..engine import cluster_library
 from ..engine.design_ports import member
 
 ENGINE = Path(__file__).with_name("cluster.cpp")
@@ -235,13 +235,12 @@ def _names(component):
 
 
 @cache
-def build(layout, *, n_bytes, n_ports, card=OffloadCore, apart=False, **sizes):
+def build(layout, *, n_bytes, n_ports, card=OffloadCore, **sizes):
     """Build, or find, the library of a card: (ctypes library, {plain port: (number, port)}).
 
     layout, n_bytes, n_ports, sizes : of `card`, a class with the ports of `OffloadCore`,
-    ``port_bytes`` among them. apart : copies of a register are each its own, see `verilated.APART`.
+    ``port_bytes`` among them.
     """
     given = {"n_bytes": n_bytes, "n_ports": n_ports, "layout": layout, **sizes}
     made = card(**given)
-    prepare = verilated.APART if apart else verilated.PREPARE
-    return cluster_library.load(made, ENGINE, _names(made), _FUNCTIONS, given, prepare=prepare)
+    return cluster_library.load(made, ENGINE, _names(made), _FUNCTIONS, given)

@@ -20,27 +20,23 @@ FLAGS = ("bad", "length", "checksum", "format", "owner", "config", "not_ready", 
 
 
 class Pair:
-    """Two cards on a link, and rounds of an all-reduce between them.
-
-    apart : as `OffloadCluster` has it.
-    """
+    """Two cards on a link, and rounds of an all-reduce between them."""
 
     flags = FLAGS
 
-    def __init__(self, seed=1, apart=False):
+    def __init__(self, seed=1):
         topology = parse("ring:2")
         self.table, self.topology = compile_table(build(topology, "ring")), topology
         self.codec = Inceptionn(2, exponent=117, mode="strict", prescale=0)
-        self.rng, self.apart, self.longest = np.random.default_rng(seed), apart, None
+        self.rng, self.longest = np.random.default_rng(seed), None
         self.restart()
 
     def restart(self):
         """Cards out of reset, with their tables filled."""
         self.gen = 0
         self.cluster = OffloadCluster(
-            self.table, self.topology, N_ELEMS, self.codec, packet=64, t_probe=500,
-            apart=self.apart,
-        )  # fmt: skip
+            self.table, self.topology, N_ELEMS, self.codec, packet=64, t_probe=500
+        )
 
     def reload(self):
         """Hosts write tables and settings anew, as after reset."""

@@ -31,7 +31,7 @@ def upsets(n, *, cards="rounds", seed=1, beside=False, among=None):
     of what was silent.
     """
     rng = np.random.default_rng(seed)
-    played = CARDS[cards](seed=rng, apart=True)
+    played = CARDS[cards](seed=rng)
     played.round()
     usual, exact, _ = played.round()
     assert exact

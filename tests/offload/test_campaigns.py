@@ -35,7 +35,7 @@ def test_upsets_heal(cards, n, bits):
 
 def test_jobs_of_thc_whose_registers_change_are_told_from_those_that_did_not():
     """A round of all codecs is exact, one without a residual's bit is not, and so on with both."""
-    cards = Ring(thc=True, apart=True)
+    cards = Ring(thc=True)
     usual, exact, statuses = cards.round()
     assert exact
     assert set(statuses.values()) == {JobStatus.DONE}

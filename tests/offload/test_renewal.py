@@ -96,7 +96,7 @@ SHARED = (  # fills of queues that all contexts share: of heads, of owners of pa
 
 @pytest.fixture(scope="module")
 def ring():
-    return Ring(seed=3, apart=True)
+    return Ring(seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def names(ring):
 
 @pytest.mark.parametrize("pauses", [None, 51])  # 51: addresses wait for all of their data
 def test_a_wrong_fill_of_a_shared_queue_ends_jobs_and_heals(ring, names, pauses):
-    ring = ring if pauses is None else Ring(seed=3, pauses=pauses, apart=True)
+    ring = ring if pauses is None else Ring(seed=3, pauses=pauses)
     usual, exact, _ = ring.round()
     assert exact
     hit = set()
