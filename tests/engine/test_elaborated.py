@@ -25,7 +25,7 @@ def elaborations(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADNIC_BUILD", str(tmp_path))
     done = []
 
-    def fake(text, prepare):
+    def fake(text):
         folder = tmp_path / "verilator" / str(len(done))
         folder.mkdir(parents=True)
         done.append(text)
