@@ -54,9 +54,9 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
 
     Jobs: the seed says what a card is built with. Lists of up to 24 jobs of any collective, codec,
     type, operation, class and length are posted on 2 to 5 such cards, over links that lose, double
-    and reorder; some a card must refuse, some nodes never post, some are aborted. Every completion,
-    every result, and every byte that no job may write is compared with golden cards. A list that
-    differs is in the JSON, and is played again alone with --start.
+    and reorder; some a card must refuse, some nodes never post, some are aborted, and memory fails.
+    Every completion, every result, and every byte that no job may write is compared with golden
+    cards. A list that differs is in the JSON, and is played again alone with --start.
 
     Ends at the first difference, with exit status 1.
 

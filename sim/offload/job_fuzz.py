@@ -1,8 +1,9 @@
 """Random lists of jobs on random cards and networks: ``gradnic fuzz --card jobs``.
 
 A seed says what a card is built with; each list of it has a topology, links with faults, settings
-and up to 24 jobs, some of which the card must refuse, that some nodes never post, or that are
-aborted. All that golden cards say is compared, see `gradnic.sim.offload.job_run`.
+and up to 24 jobs, some of which the card must refuse, that some nodes never post, whose memory
+fails, or that are aborted. All that golden cards say is compared, see
+`gradnic.sim.offload.job_run`.
 """
 
 import random
@@ -16,7 +17,7 @@ from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 
 from .dram import timing
 from .job_cluster import EVERYTHING
-from .job_list import from_dicts
+from .job_list import PLACES, from_dicts
 from .job_run import cosim, sound_watchdog
 
 NETWORKS = (
@@ -28,7 +29,7 @@ NETWORKS = (
 SIZES = (1, 15, 16, 17, 31, 33, 63, 64, 65, 100, 351, 352, 353, 1000, 1023, 1024, 1025, 2049)
 LARGEST = 4000  # elements
 N_TABLES = 4  # of a list, as cards are built
-ALONE = 32  # and more: tensors of jobs that some nodes never post, which none follows
+ALONE = 32  # and more: tensors of jobs that may not end, which none follows
 SLACK = 1.5  # of the time that a watchdog needs
 
 
@@ -129,7 +130,7 @@ def list_of(seed, k, built, lanes):
         "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
         "n_active": n_active, "n_engines": n_engines,
     }  # fmt: skip
-    if rng.random() < 0.3 or any(one.nodes for one in posted):
+    if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted]
         options["watchdog"] = int(SLACK * sound_watchdog(t_probe, faults, jobs, link_bytes))
     return {
@@ -148,8 +149,9 @@ def _levels(rng, bits):
 def _jobs(rng, built, n_nodes, n_partly):
     """Jobs of a list as `from_dicts` takes them; most of them are such as the card takes.
 
-    n_partly : jobs, at most, that only some nodes post. With as many as engines, or of a tensor
-    that others wait for, jobs behind them wait as long as the watchdog, and may end by it or not.
+    n_partly : jobs, at most, that only some nodes post, or one of whose nodes fails. With as many
+    as engines, or of a tensor that others wait for, jobs behind them wait as long as the watchdog,
+    and may end by it or not.
     """
     collectives = rng.sample(
         ("reduce_scatter", "all_gather", "reduce", "broadcast"), rng.randint(0, N_TABLES - 1)
@@ -158,6 +160,7 @@ def _jobs(rng, built, n_nodes, n_partly):
     root, next_gen, made = rng.randrange(n_nodes), {}, []
     some = 0.1 * (rng.random() < 0.3)  # share of jobs that some nodes never post
     aborted = 0.2 * (rng.random() < 0.3)
+    failing = 0.3 * (rng.random() < 0.3)
     for k in range(rng.choice((1, 2, 3, 4, 6, 8, 24))):
         tensor = rng.choice((k, k, rng.randrange(3)))
         gen = next_gen.setdefault(tensor, rng.choice((1, 1, 0xFFFC, rng.getrandbits(16))))
@@ -174,6 +177,9 @@ def _jobs(rng, built, n_nodes, n_partly):
             nodes = rng.sample(range(n_nodes), rng.randint(1, n_nodes - 1))
             one |= {"nodes": nodes, "tensor": ALONE + n_partly}
             n_partly -= 1
+        elif rng.random() < failing and n_partly:
+            one |= {"errors": [rng.randrange(n_nodes), rng.choice(PLACES)]}
+            one["tensor"], failing, n_partly = ALONE + n_partly, 0, n_partly - 1
         elif rng.random() < aborted:
             one["abort"] = one.get("at", 0) + rng.randint(0, 6000)
         made.append(one)

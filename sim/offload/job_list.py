@@ -16,6 +16,7 @@ CODECS = {
     "thc": JobCodec.THC,
 }  # fmt: skip
 KINDS = {"fp32": Kind.FP32, "bf16": Kind.BF16}
+PLACES = ("source", "result")  # where memory may answer with errors
 _NAMES = {one.name for one in fields(Job)}
 _WORDS = {
     "collective": {name: number for number, name in enumerate(COLLECTIVES)},
@@ -29,7 +30,8 @@ _WORDS = {
 class Posted:
     """A job of the run: when it is posted, and the nodes that post it (None: all). root : of reduce
     and broadcast. named : the table is the one that the job says, not the one of its collective.
-    abort : when all who post it abort it, if it has not ended.
+    abort : when all who post it abort it, if it has not ended. errors : (node, "source" or
+    "result") whose memory answers with errors there.
     """
 
     job: Job
@@ -38,6 +40,7 @@ class Posted:
     root: int = 0
     named: bool = False
     abort: int | None = None
+    errors: tuple | None = None
 
 
 def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
@@ -62,10 +65,10 @@ def read(path, *, codec="none"):
 
 def from_dicts(told, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
-    ``root``, ``abort`` and any field of `Job`; collective, codec and kind by name or number. What
-    is not said is chosen: ids from 0, tensors by id, tables by collective, addresses one behind the
-    other, results behind all sources, residuals behind all results. ValueError names the job, its
-    field and what that takes.
+    ``root``, ``abort``, ``errors`` and any field of `Job`; collective, codec and kind by name or
+    number. What is not said is chosen: ids from 0, tensors by id, tables by collective, addresses
+    one behind the other, results behind all sources, residuals behind all results. ValueError names
+    the job, its field and what that takes.
     """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
@@ -74,7 +77,7 @@ def from_dicts(told, *, codec="none"):
     half, at, made = sum(steps), 0, []
     for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
-        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes", "root", "abort"})
+        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes", "root", "abort", "errors"})
         if unknown:
             raise ValueError(f"job {k} has no field {unknown[0]!r}")
         chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
@@ -100,9 +103,13 @@ def from_dicts(told, *, codec="none"):
             Posted(
                 Job(**values), posted, _nodes(k, named.get("nodes")),
                 _whole(k, "root", named.get("root", 0)), "table" in named, abort,
+                _errors(k, named.get("errors")),
             )
         )  # fmt: skip
         at += step
+    failing = [one.errors[0] for one in made if one.errors]
+    if len({*failing}) != len(failing):
+        raise ValueError("errors of jobs must be on different nodes")
     if len({one.job.id for one in made}) != len(made):
         raise ValueError("ids of jobs must differ")
     return made
@@ -137,6 +144,15 @@ def _nodes(k, value):
     if not isinstance(value, list) or not value or len({*map(repr, value)}) < len(value):
         raise ValueError(f"job {k}: nodes must be a list of different nodes, not {value!r}")
     return tuple(_whole(k, "nodes", node) for node in value)
+
+
+def _errors(k, value):
+    """(node, place) of job k, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or value[1] not in PLACES:
+        raise ValueError(f"job {k}: errors must be a node and {joined(PLACES)}, not {value!r}")
+    return _whole(k, "errors", value[0]), value[1]
 
 
 def _width(told):

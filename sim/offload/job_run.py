@@ -81,6 +81,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     for one in posted:
         if one.nodes and not set(one.nodes) <= set(range(n_nodes)):
             raise ValueError(f"nodes must be 0 to {n_nodes - 1}, not {list(one.nodes)}")
+        if one.errors and not 0 <= one.errors[0] < n_nodes:
+            raise ValueError(f"node of errors must be 0 to {n_nodes - 1}, not {one.errors[0]}")
     sized = [one.job for one in posted if one.job.elems < TOO_LONG]
     check_apart([one for one in posted if one.job.elems < TOO_LONG])
     wants = _wants(posted, block)
@@ -109,6 +111,10 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         cluster.memory(node)[:] = memory[node]
     late = {}
     for one in posted:
+        if one.errors:
+            begin = getattr(one.job, one.errors[1])
+            size = ELEM_BYTES.get(one.job.kind, 4) * one.job.elems
+            cluster.spoil(one.errors[0], begin, begin + size, "errors")
         late.setdefault(one.at, []).append(_poster(cluster, one, n_nodes))
         if one.abort is not None:
             late.setdefault(one.abort, []).append(_aborter(cluster, one, n_nodes))
@@ -119,16 +125,19 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
             late={at: _all(group) for at, group in late.items()},
         )  # fmt: skip
     except Unfinished as error:
-        partly = [str(one.job.id) for one in posted if one.nodes and len(one.nodes) < n_nodes]
+        partly = [
+            str(one.job.id) for one in posted
+            if one.errors or (one.nodes and len(one.nodes) < n_nodes)
+        ]  # fmt: skip
         if watchdog or not partly:
             raise
         raise Unfinished(
-            f"{error}. Without --watchdog nothing ends jobs that some nodes never post: "
-            f"{', '.join(partly)}"
+            f"{error}. Without --watchdog nothing ends jobs that some nodes never post, or "
+            f"fail: {', '.join(partly)}"
         ) from None
     small = n_nodes * sum(job.elems for job in sized) <= GOLDEN_ELEMS
     plain = takes_all and all(
-        one.nodes is None and one.abort is None and one.job.elems < TOO_LONG for one in posted
+        one.nodes is one.abort is one.errors is None and one.job.elems < TOO_LONG for one in posted
     )
     if small or not plain or any(wants[name] for name in ("bf16", "scale", "feedback")):
         reference = "cards"
@@ -330,7 +339,11 @@ def _compare(cluster, posted, want, memory):
     for one in posted:
         for node, host in enumerate(cluster.hosts):
             wrong, said = _differs(
-                one, want.get((node, one.job.id)), host.ended.get(one.job.id), cluster.memory(node)
+                one,
+                node,
+                want.get((node, one.job.id)),
+                host.ended.get(one.job.id),
+                cluster.memory(node),
             )
             if wrong and not first:
                 first = f"job {one.job.id} on node {node}: {said}"
@@ -349,7 +362,7 @@ def _compare(cluster, posted, want, memory):
     return n_wrong, first
 
 
-def _differs(one, wanted, ended, memory):
+def _differs(one, node, wanted, ended, memory):
     """(mismatches, what is wrong) of a job's end on one node, where it ended with `memory`."""
     if ended is None or wanted is None:
         if ended is None and wanted is None:
@@ -358,6 +371,11 @@ def _differs(one, wanted, ended, memory):
         return 1, f"{tuple(map(int, status))} {'is missing' if ended is None else 'is too much'}"
     found = ended.record
     if one.abort is not None and found.status == JobStatus.ABORTED and ended.done >= one.abort:
+        return 0, ""
+    if one.errors and (
+        found.status == JobStatus.STUCK
+        or (node == one.errors[0] and found.status == JobStatus.MEMORY)
+    ):
         return 0, ""
     status, detail, left, told = wanted
     if (found.status, found.detail) != (status, detail):

@@ -21,6 +21,9 @@ from gradnic.interface.job import JobCodec, JobStatus, Refusal
         ([{"bytes": 64, "color": 1}], "job 0 has no field 'color'"),
         ([{"bytes": 64, "id": 70000}], "id must be 0 to 65535, not 70000"),
         ([{"bytes": 64, "class": 8}], "layer must be 0 to 7, not 8"),
+        ([{"bytes": 64, "at": 9, "abort": 8}], "job 0: abort must be 9 cycles or later, not 8"),
+        ([{"bytes": 64, "errors": 1}], "job 0: errors must be a node and source or result, not 1"),
+        ([{"bytes": 64, "errors": [0, "source"]}] * 2, "errors of jobs must be on different nodes"),
         ([{"bytes": 64, "table": "x"}], "job 0: table must be a whole number, not 'x'"),
         ([{"bytes": 64, "id": 1}, {"bytes": 64}], "ids of jobs must differ"),
         ({"bytes": 64}, "must be a list of objects, one a job"),
@@ -85,7 +88,7 @@ def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
     assert found[1]["detail"] == Refusal.LENGTH
     words = words.replace("--watchdog 20000", "--watchdog 0")
     result = CliRunner().invoke(cli.cli, words.split())
-    assert "Without --watchdog nothing ends jobs that some nodes never post: 2" in str(
+    assert "Without --watchdog nothing ends jobs that some nodes never post, or fail: 2" in str(
         result.exception
     )
 

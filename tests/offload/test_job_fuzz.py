@@ -27,7 +27,7 @@ def test_what_is_drawn_fits_and_is_drawn_again(seed):
         assert case == again
         posted = case["posted"]
         job_list.check_apart([one for one in posted if one.job.elems < job_list.TOO_LONG])
-        partly = [one.job.tensor for one in posted if one.nodes]
+        partly = [one.job.tensor for one in posted if one.nodes or one.errors]
         assert len(partly) < built["n_engines"]
         assert all(sum(one.job.tensor == t for one in posted) == 1 for t in partly)
         assert not partly or case["options"]["watchdog"]
@@ -59,11 +59,12 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         seen |= {"in place"} if job.source == job.result else set()
         seen |= {"partly"} if one.nodes else set()
         seen |= {"aborted"} if one.abort is not None else set()
+        seen |= {one.errors[1]} if one.errors else set()
         seen |= {"misses"} if job.p_q16 else set()
     wanted = {("codec", k) for k in range(5)} | {("kind", k) for k in range(4)}
     wanted |= {("op", k) for k in range(4)} | {("class", k) for k in range(8)}
     wanted |= {("collective", k) for k in range(6)} | {("feedback", k) for k in range(2)}
-    assert wanted | {"in place", "partly", "aborted", "misses"} <= seen
+    assert wanted | {"in place", "partly", "aborted", "misses", *job_list.PLACES} <= seen
 
 
 def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
@@ -126,6 +127,20 @@ def test_leaves_of_a_completion_are_compared():
 def test_an_abort_explains_what_ends_behind_it(abort, n_wrong):
     posted, cluster, want, before = one_job(JobStatus.ABORTED)
     posted[0].abort = abort
+    assert job_run._compare(cluster, posted, want, before)[0] == n_wrong
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "n_wrong"),
+    [
+        (JobStatus.MEMORY, None, 1), (JobStatus.MEMORY, (0, "source"), 0),
+        (JobStatus.MEMORY, (1, "source"), 1), (JobStatus.STUCK, (1, "source"), 0),
+        (JobStatus.ABORTED, (0, "source"), 1),
+    ],
+)  # fmt: skip
+def test_memory_that_fails_explains_its_status_and_that_others_wait(status, errors, n_wrong):
+    posted, cluster, want, before = one_job(status)
+    posted[0].errors = errors
     assert job_run._compare(cluster, posted, want, before)[0] == n_wrong
 
 
