@@ -163,11 +163,9 @@ def _jobs(rng, built, n_nodes, n_partly):
     failing = 0.3 * (rng.random() < 0.3)
     for k in range(rng.choice((1, 2, 3, 4, 6, 8, 24))):
         tensor = rng.choice((k, k, rng.randrange(3)))
-        gen = next_gen.setdefault(tensor, rng.choice((1, 1, 0xFFFC, rng.getrandbits(16))))
-        next_gen[tensor] = (gen + rng.randint(2, 4)) % 65536
         one = {
             "elems": rng.choice((*SIZES, *[rng.randint(1, LARGEST)] * 12)), "tensor": tensor,
-            "gen": gen, "class": rng.randrange(8), "collective": rng.choice(collectives),
+            "class": rng.randrange(8), "collective": rng.choice(collectives),
             "root": root,
         }  # fmt: skip
         one |= _codec(rng, built, one["collective"])
@@ -183,6 +181,10 @@ def _jobs(rng, built, n_nodes, n_partly):
         elif rng.random() < aborted:
             one["abort"] = one.get("at", 0) + rng.randint(0, 6000)
         made.append(one)
+    for one in sorted(made, key=lambda one: one.get("at", 0)):  # as they are posted
+        tensor = one["tensor"]
+        one["gen"] = next_gen.setdefault(tensor, rng.choice((1, 1, 0xFFFC, rng.getrandbits(16))))
+        next_gen[tensor] = (one["gen"] + rng.randint(2, 4)) % 65536
     return made
 
 
