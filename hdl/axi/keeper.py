@@ -40,8 +40,8 @@ class _Keeper(wiring.Component):
         memory's turn.
     """
 
-    def __init__(self, signature):
-        super().__init__({"user": In(signature), "port": Out(signature)} | _FLAGS)
+    def __init__(self, signature, more=()):
+        super().__init__({"user": In(signature), "port": Out(signature), **_FLAGS, **dict(more)})
 
     def _joined(self, m, prefix, passes, *, kept=0, address=None):
         """The address channel: (an address begins to be offered, one is taken). kept : `address` is
@@ -109,10 +109,14 @@ class ReadKeeper(_Keeper):
 class WriteKeeper(_Keeper):
     """For a `WritePort`. An address waits until at most one before it has data to come. One that
     memory has not taken when the user is reset stays: memory may take its data first.
+
+    owes : Out(1)
+        A register. Beats of a user that is gone are being sent: ``user.wdata`` must stay as it is
+        in the first of these cycles, as AXI wants of what is offered.
     """
 
     def __init__(self, n_bytes, address_width=64):
-        super().__init__(WritePort(n_bytes, address_width))
+        super().__init__(WritePort(n_bytes, address_width), {"owes": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -133,7 +137,8 @@ class WriteKeeper(_Keeper):
         given, over = signals("given over")
         m.d.comb += [
             full.eq(count == MOST),
-            port.wdata.eq(Mux(owed, 0, user.wdata)),  # as AXI has it: it stays until taken
+            self.owes.eq(owed),
+            port.wdata.eq(user.wdata),
             port.wstrb.eq(Mux(owed, 0, user.wstrb)),
             port.wlast.eq(due.left == 0),
             port.wvalid.eq(due.now & (owed | (user.wvalid & (held | ~self.closed)))),

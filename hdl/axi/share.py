@@ -41,7 +41,7 @@ class _Share(wiring.Component):
         bursts under way.
     """
 
-    def __init__(self, signature, prefix, n):
+    def __init__(self, signature, prefix, n, **more):
         if not 1 <= n <= 16:
             raise ValueError(f"n must be 1 to 16, not {n!r}")
         self.n, self.prefix = n, prefix
@@ -52,6 +52,7 @@ class _Share(wiring.Component):
                 "closed": In(n),
                 "yields": In(data.ArrayLayout(n, n)),
                 "quiet": Out(n),
+                **more,
             }
         )
 
@@ -140,10 +141,14 @@ class WriteShare(_Share):
 
     Latency 1 cycle for addresses and data, none for answers. Whoever gave an address gives its
     data without waiting for another manager. Parameters, members: see `_Share`.
+
+    halts : In(1)
+        No beat of a manager is taken; while ``port.wready`` is 0, too, ``port.wdata`` stays as it
+        is, whatever ``port.wvalid`` says.
     """
 
     def __init__(self, n_bytes, address_width: int = 64, *, n) -> None:
-        super().__init__(WritePort(n_bytes, address_width), "aw", n)
+        super().__init__(WritePort(n_bytes, address_width), "aw", n, halts=In(1))
 
     def elaborate(self, platform):
         m = Module()
@@ -156,7 +161,8 @@ class WriteShare(_Share):
         source = {name: Array(one[name] for one in sources)[writer.payload] for name in names}
         comes = Array(one.valid for one in sources)[writer.payload]
         # what is offered stays, whoever is cut off
-        m.submodules.words = words = Slice(beats.layout(*names))
+        m.submodules.words = words = Slice(beats.layout(*names), holds=True)
+        moves = words.i.ready & ~self.halts
         m.d.comb += [
             writers.i.valid.eq(taken),
             writers.i.payload.eq(chosen),
@@ -164,7 +170,7 @@ class WriteShare(_Share):
             askers.i.payload.eq(chosen),
             *(words.i.p[name].eq(source[name]) for name in names),
             *beats.put(words.o.p, *names),
-            words.i.valid.eq(writer.valid & comes),
+            words.i.valid.eq(writer.valid & comes & ~self.halts),
             port.wvalid.eq(words.o.valid),
             words.o.ready.eq(port.wready),
             writer.ready.eq(words.i.valid & words.i.ready & source["last"]),
@@ -174,7 +180,7 @@ class WriteShare(_Share):
         for k, one in enumerate(self.managers):
             mine = asker.valid & (asker.payload == k)
             m.d.comb += [
-                one.wready.eq(writer.valid & (writer.payload == k) & words.i.ready),
+                one.wready.eq(writer.valid & (writer.payload == k) & moves),
                 one.bid.eq(0),
                 one.bresp.eq(port.bresp),
                 one.bvalid.eq(mine & port.bvalid),

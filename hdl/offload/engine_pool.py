@@ -6,7 +6,7 @@ Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -169,6 +169,7 @@ class EnginePool(wiring.Component):
     def _engine(self, m, e, owner, goes, free, ready, strays):
         """Engine `e`: `goes` to a context; resets, as of its own and of that; what it is told."""
         lease = Signal(self.lent[e].shape(), name=f"lease{e}", reset_less=True)
+        which = Signal(range(self.n), name=f"which{e}", reset_less=True)  # the bit of `owner`
         gen = Signal(16, name=f"gen{e}", reset_less=True)
         epoch = Signal(EPOCH_WIDTH, name=f"epoch{e}")
         resets = Signal(name=f"resets{e}", init=1)  # a register: all of an engine waits for it
@@ -186,11 +187,14 @@ class EnginePool(wiring.Component):
             return chosen
 
         said = of_owner("said", self.said)
-        given, gens = of_owner("given", self.leases), of_owner("gens", self.gens)
+        gens = of_owner("gens", self.gens)
+        # by number: a LUT chooses of four
+        given = Array(Value.cast(one) for one in self.leases)[which]
+        other = had & (owner != 1 << which)
         m.d.comb += [
             ready[e].eq(had & ~resets),
             free[e].eq(~had & ~resets),
-            strays[e].eq(strayed(m, Cat(owner, lease), stood, name=f"lease{e}_parity")),
+            strays[e].eq(strayed(m, Cat(owner, lease), stood, name=f"lease{e}_parity") | other),
             self.lent[e].eq(lease),
             self.check[e].eq(of_owner("check", self.checks)),
             self.says[e].eq(Mux(ready[e], said, 0)),
@@ -204,11 +208,23 @@ class EnginePool(wiring.Component):
         ]
         m.d.sync += [stood.eq(ready[e]), gen.eq(gens)]
         with m.If(resets):
-            m.d.sync += [lease.eq(given), count.eq(count - 1), resets.eq(count != 0)]
+            m.d.sync += [
+                Value.cast(lease).eq(Mux(had, given, 0)),
+                count.eq(count - 1),
+                resets.eq(count != 0),
+            ]
         with m.If(begins):
             m.d.sync += [resets.eq(1), count.eq(FLUSH_CYCLES - 1), epoch.eq(epoch + 1)]
         with m.If(goes.any() | leaves):
-            m.d.sync += owner.eq(goes)
+            m.d.sync += [
+                owner.eq(goes),
+                which.eq(
+                    Cat(
+                        Cat(goes[k] for k in range(self.n) if k >> bit & 1).any()
+                        for bit in range(len(which))
+                    )
+                ),
+            ]
 
 
 def _either(values):

@@ -95,7 +95,7 @@ def share_memory(m, core, users, passes, pick):
         share = ReadShare if name.endswith("read") else WriteShare
         part = share(core.n_bytes, core.address_width, n=core.n_engines)
         m.submodules[f"{name}s"] = core.with_renewal(part)
-        core.keepers.keep_memory(m, name, part.port, getattr(core, name))
+        core.keepers.keep_memory(m, name, part, getattr(core, name))
         for k, engine in enumerate(core.engines):
             wiring.connect(m, getattr(engine, name), part.managers[k])
             m.d.comb += [
@@ -113,7 +113,7 @@ def share_memory(m, core, users, passes, pick):
             share = ReadShare if port.endswith("read") else WriteShare
             part = share(core.n_bytes, core.address_width, n=1)
             m.submodules[f"{port}s"] = core.with_renewal(part)
-            core.keepers.keep_memory(m, port, part.port, getattr(core, port))
+            core.keepers.keep_memory(m, port, part, getattr(core, port))
             wiring.connect(m, getattr(passes, port), part.managers[0])
             m.d.comb += part.closed[0].eq(passes.closed[kind])
             stills.append(part.quiet[0])

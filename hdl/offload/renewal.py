@@ -103,13 +103,16 @@ class Keepers:
         self.resets.append(copy)
         return copy
 
-    def keep_memory(self, m, name, user, port):
-        """Join a memory port of the card to what uses it."""
+    def keep_memory(self, m, name, share, port):
+        """Join a memory port of the card to the `share` of those who use it."""
+        user = share.port
         kind = ReadKeeper if name.endswith("read") else WriteKeeper
         m.submodules[f"{name}_keeper"] = keeper = kind(user.signature.n_bytes,
                                                        user.signature.address_width)  # fmt: skip
         wiring.connect(m, user, keeper.user)
         wiring.connect(m, keeper.port, wiring.flipped(port))
+        if kind is WriteKeeper:
+            m.d.comb += share.halts.eq(keeper.owes)
         self.memories.append(keeper)
 
     def keep_frames(self, m, name, inner, outer, n_bytes, meta_width):

@@ -12,9 +12,10 @@ from gradnic.interface.params import check_range
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
-from .reduce import FAR, Adding, Combine, Op
+from .reduce import FAR, MAX_LANES, Adding, Combine
 
 MAX_USERS = 4
+NEAR = 8  # lanes that share a register of the operation
 
 
 class SharedCombine(wiring.Component):
@@ -42,17 +43,22 @@ class SharedCombine(wiring.Component):
     def __init__(
         self, n_lanes: int, n: int, *, integers: bool = True, maxima: bool = False
     ) -> None:
+        check_range("n_lanes", n_lanes, 1, MAX_LANES)
         check_range("n", n, 1, MAX_USERS)
         self.n = n
-        self.combine = Combine(n_lanes, integers=integers, maxima=maxima)
+        self.width = 32 * n_lanes
+        self.combines = [
+            Combine(min(NEAR, n_lanes - first), integers=integers, maxima=maxima)
+            for first in range(0, n_lanes, NEAR)
+        ]
         super().__init__(
             {"users": In(Adding(n_lanes)).array(n), "yields": In(data.ArrayLayout(n, n))}
         )
 
     def elaborate(self, platform):
         m = Module()
-        n, users, width = self.n, self.users, len(self.combine.a)
-        m.submodules.combine = combine = self.combine
+        n, users, width = self.n, self.users, self.width
+        a, b, o = (Cat(getattr(one, name) for one in self.combines) for name in ("a", "b", "o"))
         goes = Signal(n)
         for k, user in enumerate(users):
             others = [users[j].asks & self._goes_before(m, j, k) for j in range(n) if j != k]
@@ -62,15 +68,19 @@ class SharedCombine(wiring.Component):
         for (start, stop), mine in zip(
             pieces, copied(m, whose, len(pieces), name="whose"), strict=True
         ):
-            for name in ("a", "b"):
+            for name, goal in (("a", a), ("b", b)):
                 held = Signal(stop - start, name=f"{name}{start}", reset_less=True)
                 m.d.sync += held.eq(Array(getattr(u, name)[start:stop] for u in users)[mine])
-                m.d.comb += getattr(combine, name)[start:stop].eq(held)
+                m.d.comb += goal[start:stop].eq(held)
         total = Signal(width, reset_less=True)
-        op = Signal(Op, reset_less=True)
         (mine,) = copied(m, whose, 1, name="whose_op")
-        m.d.sync += [op.eq(Array(user.op for user in users)[mine]), total.eq(combine.o)]
-        m.d.comb += [combine.op.eq(op), *(user.o.eq(total) for user in users)]
+        chosen = Array(user.op for user in users)[mine]
+        ops = copied(m, chosen, len(self.combines), name="op")
+        for k, (combine, op) in enumerate(zip(self.combines, ops, strict=True)):
+            m.submodules[f"combine{k}"] = combine
+            m.d.comb += combine.op.eq(op)
+        m.d.sync += total.eq(o)
+        m.d.comb += [user.o.eq(total) for user in users]
         return m
 
     def _goes_before(self, m, j, k):

@@ -25,14 +25,18 @@ class Slice(wiring.Component):
         Payload of both streams.
     half_rate : bool
         One register, and a beat every second cycle at most.
+    holds : bool
+        ``o.p`` changes only with a beat, also after a reset. Not with `half_rate`.
 
     Members
     -------
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, *, half_rate: bool = False) -> None:
-        self.shape, self.half_rate = shape, half_rate
+    def __init__(self, shape, *, half_rate: bool = False, holds: bool = False) -> None:
+        if half_rate and holds:
+            raise ValueError("half_rate and holds exclude each other")
+        self.shape, self.half_rate, self.holds = shape, half_rate, holds
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self.valids = copies(self.o.p, "valid")
         self.spares = copies(self.o.p, "spare", init=1)  # the second register is empty
@@ -66,7 +70,10 @@ class Slice(wiring.Component):
             ]
             with m.If(spare):
                 m.d.sync += skid.eq(i[start:stop])
-            with m.If(self.o.ready | ~valid):
+            loads = self.o.ready | ~valid
+            if self.holds:
+                loads &= self.i.valid | ~spare
+            with m.If(loads):
                 m.d.sync += held.eq(Mux(spare, i[start:stop], skid))
         return m
 

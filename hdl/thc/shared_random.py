@@ -39,14 +39,15 @@ def step(x):
     return _finish(_begin(x))
 
 
-def _not_zero(m, x, source, name):
+def _not_zero(m, x, name, steps=()):
     """32-bit `x`, or `GOLDEN` where it is 0, two cycles later: zero is no start for xorshift.
 
-    source : value that is 0 exactly where `x` is; with less logic in front of it, perhaps.
+    steps : `_begin` and `_finish`, or neither: `x` takes them on its way. Only 0 steps to 0.
     """
+    first, second = steps or 2 * (lambda x: x,)
     held, start = (Signal(32, name=f"{name}_{part}", reset_less=True) for part in ("held", "start"))
     zero = Signal(name=f"{name}_zero", reset_less=True)
-    m.d.sync += [held.eq(x), zero.eq(source == 0), start.eq(Mux(zero, GOLDEN, held))]
+    m.d.sync += [held.eq(first(x)), zero.eq(x == 0), start.eq(Mux(zero, GOLDEN, second(held)))]
     return start
 
 
@@ -117,7 +118,7 @@ class BlockHash(wiring.Component):
         sign_h1 = delayed(m, sign.y, 1, name="sign_h1")
         m.d.sync += [
             sign_seed.eq(inner.y ^ self.sign_key),
-            sign_word.eq(step(_not_zero(m, sign_h1, sign_h1, "sign"))),
+            sign_word.eq(step(_not_zero(m, sign_h1, "sign"))),
         ]
         m.d.comb += [
             inner.x.eq(self.block ^ self.tensor_hash),
@@ -199,7 +200,7 @@ class RandomBytes(wiring.Component):
         keys = self._keys(m, phase)
         inside = delayed_flag(m, self.valid, 7, name="inside")
         place = delayed(m, phase, 6, name="place")
-        drawn_first = delayed_flag(m, fresh, 7, name="seeds")
+        drawn_first = delayed_flag(m, fresh, 6, name="seeds")
         h1, h2 = delayed(m, self.h1, 1, name="h1"), delayed(m, self.h2, 3, name="h2")
         for lane in range(self.lanes):
             if lane % SHARE == 0:
@@ -207,14 +208,15 @@ class RandomBytes(wiring.Component):
                     copied(m, word, 1, name=f"{name}_{lane}_")
                     for name, word in (("first", h1), ("second", h2))
                 )
-            summed, mixed, again = (
+            summed, mixes, again, kept = (
                 Signal(32, name=f"{name}{lane}", reset_less=True)
-                for name in ("summed", "mixed", "again")
+                for name in ("summed", "mixes", "again", "kept")
             )
+            # a step's halves stand where a LUT has inputs left: at most six reach a bit
             m.d.sync += [
                 summed.eq(keys[lane] + first),
-                mixed.eq(step(summed)),
-                again.eq(mixed + second),
+                mixes.eq(_begin(summed)),
+                again.eq(second + _finish(mixes)),
             ]
             # a phase comes again two cycles later at the earliest: read, and drawn and written
             states = memory.Memory(shape=32, depth=self.phases, init=[])
@@ -228,12 +230,11 @@ class RandomBytes(wiring.Component):
                 for name, flag in (("fresh", drawn_first), ("valid", inside))
             )
             drawn = Signal(32, name=f"drawn{lane}")
-            held = delayed(m, _finish(read.data), 1, name=f"held{lane}_")
-            seeded = _not_zero(m, step(again), again, f"seed{lane}")  # only 0 steps to 0
-            seeded = delayed(m, step(seeded), 1, name=f"first{lane}_")
+            seeded = _not_zero(m, again, f"seed{lane}", (_begin, _finish))
+            m.d.sync += kept.eq(Mux(fresh_here, _begin(seeded), read.data))
             m.d.comb += [
                 read.addr.eq(reads),
-                drawn.eq(Mux(fresh_here, seeded, held)),
+                drawn.eq(_finish(kept)),
                 write.addr.eq(writes),
                 write.data.eq(_begin(drawn)),  # of the next step
                 write.en.eq(valid),

@@ -1,6 +1,8 @@
 """Mutation campaign of the pool of engines: who has which, and all that either hears, by cycles."""
 
 import itertools
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from amaranth.hdl import Shape
@@ -16,6 +18,7 @@ LEASE = Shape.cast(Lease(N_BYTES, WIDTH)).width
 SIZES = {"lease": LEASE, "said": Shape.cast(Said).width, "check": Shape.cast(CheckWrite).width,
          "heard": Shape.cast(Heard).width}  # fmt: skip
 UPSETS = {"owners": N * N_ENGINES, **{f"lease{e}": LEASE for e in range(N_ENGINES)}}
+UPSETS |= {f"which{e}": (N - 1).bit_length() for e in range(N_ENGINES)}
 """Registers that change by themselves, and their bits."""
 FIRST = dict(zip(UPSETS, itertools.accumulate(UPSETS.values(), initial=0), strict=False))
 _RECORDINGS = []
@@ -51,7 +54,7 @@ class Engine:
 
     def __init__(self):
         self.owner, self.resets, self.count, self.epoch = 0, 1, FLUSH_CYCLES - 1, 0
-        self.lease, self.gen, self.stood = 0, 0, 0
+        self.lease, self.gen, self.stood, self.which = 0, 0, 0, 0
         self.odd, self.kept, self.watched = 0, 0, 0  # of the parity
 
 
@@ -65,7 +68,10 @@ class Twin:
     def shown(self, i):
         """Outputs, and what goes on with them."""
         ready = [bool(one.owner) and not one.resets for one in self.engines]
-        strays = [one.watched and one.odd != one.kept for one in self.engines]
+        strays = [
+            (one.watched and one.odd != one.kept) or one.owner not in (0, 1 << one.which)
+            for one in self.engines
+        ]
         had = [any(one.owner >> k & 1 for one in self.engines) for k in range(N)]
         next_ = [
             bool(i["wants"] >> k & 1) and not had[k] and not any(
@@ -107,7 +113,7 @@ class Twin:
         """Registers after the cycle that was shown."""
         ready, goes, next_ = self._next
         for e, one in enumerate(self.engines):
-            owner, lease = one.owner, one.lease
+            owner, lease, which = one.owner, one.lease, one.which
             bits = owner | lease << N
             if not one.watched:
                 one.kept = one.odd
@@ -115,15 +121,18 @@ class Twin:
             one.stood, one.gen = ready[e], _either(owner, i["gens"])
             leaves = owner and not owner & i["holds"]
             if one.resets:
-                one.lease = _either(owner, i["leases"])
+                one.lease = i["leases"][one.which] if owner and one.which < N else 0
                 one.resets, one.count = one.count != 0, (one.count - 1) % FLUSH_CYCLES
             if goes[e] or leaves:
                 one.owner = next_ if goes[e] else 0
+                one.which = reduce(or_, (k for k in range(N) if one.owner >> k & 1), 0)
             if goes[e] or leaves or owner & i["turns"]:
                 one.resets, one.count = 1, FLUSH_CYCLES - 1
                 one.epoch = (one.epoch + 1) % (1 << EPOCH_WIDTH)
             if i["upset"] and i["upset"][0] == f"lease{e}":
                 one.lease = lease ^ i["upset"][1]
+            if i["upset"] and i["upset"][0] == f"which{e}":
+                one.which = which ^ i["upset"][1]
         if i["upset"] and i["upset"][0] == "owners":
             self._upset_owners(i["upset"][1])
         for k in range(N):

@@ -36,7 +36,7 @@ LANES = re.compile(
 )
 """Registers of one lane's arithmetic, which nothing looks at but the lane; signs of values."""
 WORDS = re.compile(
-    r"\.(lanes\.(total|[ab]\d+)|combine\.([abz]|larger|largest|in_order|late)\d*"
+    r"\.(lanes\.(total|[ab]\d+)|combine\d\.([abz]|larger|largest|in_order|late)\d*"
     r"|(?<!core\.)(ring|rows|tag_rows|tails|bank\d|tag_store)\.(part\d\.)?(held\d*|write_data)"
     r"|(store|raw|round|waiting|(de)?compressor\.passed)\.write_data|prefetch\.held\d+"
     r"|(words|image\.queue|scaler\.queue)\.(held\d+|skid)|\w*narrow\.kept"

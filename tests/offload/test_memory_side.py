@@ -35,7 +35,7 @@ class Joined(wiring.Component):
             for side, manager in zip(self.sides, share.managers, strict=True):
                 wiring.connect(m, getattr(side, name), manager)
             wiring.connect(m, share.port, keeper.user)
-            m.d.comb += share.yields[1][0].eq(1)
+            m.d.comb += [share.yields[1][0].eq(1), share.halts.eq(keeper.owes)]
         return m
 
 

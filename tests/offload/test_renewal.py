@@ -240,7 +240,7 @@ def test_a_changed_bit_of_a_job_that_waits_for_a_context_heals(ring, names):
 
 
 VALUES = (
-    ("lanes.combine.add3.exponent4", 8), ("lanes.combine.larger0", 32), ("lanes.a0", 128),
+    ("lanes.combine0.add3.exponent4", 8), ("lanes.combine0.larger0", 32), ("lanes.a0", 128),
     ("compressor.codec.packer.row1$30", 8), ("compressor.passed.write_data", 129),
     ("engine0.memory.landing_reader.store.ring.held", 129), ("engine0.maker.scaler.times0.up", 1),
     ("engine0.decoder.near.held0$17", 128), ("passes$2472.encode.decoder.convert2.shifted1", 32),
@@ -250,7 +250,7 @@ VALUES = (
 OTHERS = (
     ("compressor.codec.packer.row1", 1), ("compressor.passed.head", 9), ("ring.held64", 64),
     ("engine0.decoder.passed.held0$17", 128), ("clerk.out", 972), ("engine0.waiting.tail", 9),
-    ("engine0.maker.scaler.queue.occupied", 20), ("lanes.combine.kind", 3),
+    ("engine0.maker.scaler.queue.occupied", 20), ("lanes.combine0.kind", 3),
     ("engine0.decoder.near.held128", 2), ("passes.encode.encoder.scale1.log4_copy1", 2),
     ("passes.decode_job", 390),
 )  # fmt: skip

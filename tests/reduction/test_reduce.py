@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
+from gradnic.hdl.reduction import shared_combine
 from gradnic.hdl.reduction.codec_image import CodecImage
 from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.shared_combine import SharedCombine
@@ -180,7 +181,10 @@ class _Users(wiring.Component):
         return m
 
 
-def test_users_of_one_combine_have_their_own_sums_and_its_whole_rate():
+@pytest.mark.parametrize("near", [1, 8])
+def test_users_of_one_combine_have_their_own_sums_and_its_whole_rate(near, monkeypatch):
+    """With lanes that share a register of the operation, and each with its own."""
+    monkeypatch.setattr(shared_combine, "NEAR", near)
     model = batch.build(_Users(3))
     streams, want, beats_in = {}, {}, []
     for k in range(3):
@@ -257,6 +261,7 @@ def test_a_sum_that_nobody_made_is_told(changes):
         (lambda: Summing(65, max_beats=4, shared=True), "n_lanes must be 1 to 64, not 65"),
         (lambda: SharedCombine(4, 5), "n must be 1 to 4, not 5"),
         (lambda: SharedCombine(4, 0), "n must be 1 to 4, not 0"),
+        (lambda: SharedCombine(65, 2), "n_lanes must be 1 to 64, not 65"),
         (lambda: CodecImage(4, codes=False), "passes must be True without codes, not False"),
         (lambda: CodecImage(4, wide=True), "wide must be False without passes, not True"),
     ],

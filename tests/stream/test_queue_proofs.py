@@ -49,6 +49,7 @@ class Guarded(wiring.Component):
 
 QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
+    "held-slice": (lambda shape: Slice(shape, holds=True), 2, lemmas.slice_lemmas),
     "half-slice": (lambda shape: Slice(shape, half_rate=True), 1, lemmas.half_slice_lemmas),
     "half-fifo": (lambda shape: FIFO(shape, 4, half_rate=True), 5, lemmas.fifo_lemmas),
     "bypass": (lambda shape: FIFO(shape, 4, bypass=True), 5, lemmas.fifo_lemmas),

@@ -251,6 +251,7 @@ def test_outputs_are_known_after_reset(name):
         (lambda: FIFO(8, 65), "depth must be 2 to 64, not 65"),
         (lambda: BlockFIFO(8, 0), "depth must be 1 to 16384, not 0"),
         (lambda: BlockFIFO(8, 4, commits=True, stops=True), "commits and stops exclude"),
+        (lambda: Slice(8, half_rate=True, holds=True), "exclude each other"),
         (lambda: FIFO(8, 4, bypass=True, half_rate=True), "exclude each other"),
         (lambda: Fork(8, 0), "n must be at least 1, not 0"),
         (lambda: Beat(0), "width must be at least 1, not 0"),

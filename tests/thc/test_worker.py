@@ -15,9 +15,11 @@ from gradnic.hdl.thc.level_table import LevelTable, SumPacker
 from gradnic.hdl.thc.norm import ThcNorm
 from gradnic.hdl.thc.quantize import Quantize
 from gradnic.hdl.thc.shared_random import RandomBytes, Signs
+from gradnic.models.thc import shared_random as thc_random
 from gradnic.models.thc import worker as thc
 from gradnic.sim.aggregation.worker import RtlWorker, build_engines
 from gradnic.sim.engine import batch
+from gradnic.sim.engine.amaranth_run import simulate
 from gradnic.sim.thc.worker import (
     SEED,
     SETTLE,
@@ -156,6 +158,54 @@ def test_products_round_as_numpy_does():
         expected = thc._flush(a.view(np.float32) * b.view(np.float32))
     run = model.run({"i": model.pack("i", a=a, b=b)}, ["o"], probe_cycles=0)
     np.testing.assert_array_equal(run.unpack("o").astype(np.uint32), expected.view(np.uint32))
+
+
+def test_a_lane_whose_seed_is_0_draws_as_the_golden_one():
+    """Zero is no start for xorshift: `GOLDEN` stands in. Three blocks, one with such a lane;
+    beats with and without a gap.
+    """
+    lanes, n_beats = 16, 8
+    part, rng = RandomBytes(lanes), np.random.default_rng(5)
+    lane_keys = thc_random.lane_keys(np.array([SEED], np.uint32))
+    h1, h2 = rng.integers(0, 1 << 32, (2, 3), np.uint32)
+    h2[1] = (-thc_random.step(lane_keys + h1[1]))[37]
+    x = thc_random.step(thc_random.step(lane_keys + h1[:, None]) + h2[:, None])
+    assert np.count_nonzero(x == 0) == 1
+    x[x == 0] = thc_random.GOLDEN
+    want, got = [], []
+    for _ in range(lanes * n_beats // thc_random.N_LANES):
+        x = thc_random.step(x)
+        want.append(x >> 24)
+    want = np.stack(want, axis=1).reshape(-1, lanes)
+
+    async def bench(ctx):
+        async def cycle():
+            if ctx.get(part.done):
+                got.append(list(ctx.get(part.octets).to_bytes(lanes, "little")))
+            await ctx.tick()
+
+        ctx.set(part.key, SEED)
+        ctx.set(part.rekey, 1)
+        await cycle()
+        ctx.set(part.rekey, 0)
+        while ctx.get(part.busy):
+            await cycle()
+        for block in range(3):
+            for beat in range(n_beats):
+                while rng.random() < 0.2:
+                    ctx.set(part.valid, 0)
+                    await cycle()
+                ctx.set(part.valid, 1)
+                ctx.set(part.first, beat == 0)
+                ctx.set(part.h1, int(h1[block]))
+                ctx.set(part.h2, int(h2[block]))
+                await cycle()
+        ctx.set(part.valid, 0)
+        for _ in range(part.latency + 1):
+            await cycle()
+
+    simulate(part, bench)
+    np.testing.assert_array_equal(got, want)
 
 
 class IntToFloatStream(wiring.Component):
