@@ -116,8 +116,8 @@ class JobClerk(wiring.Component):
         cutter = Cutter(m, self, out)
         m.d.comb += [self.prepared.eq(out), self.asked.eq(out.job.tensor)]
         reason, same = refusal(m, self, out, loaded, cutter.long)
-        # not beside a job of its tensor whose indices may be to come: they would be stale
-        free = self.free & ~same.any() if self.thc else self.free
+        # not beside a job of its tensor that is not armed yet: packets for that would be stale
+        free = self.free & ~same.any()
         refused = Signal()
         record = self.record
         m.d.comb += [

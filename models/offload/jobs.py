@@ -290,10 +290,10 @@ class JobCard(Card):
             self.changed = True
 
     def _follows(self, job):
-        """Whether a job of its tensor is active, whose indices may be to come: with the job's GEN
-        beside it they were stale.
+        """Whether a job of its tensor is active: what comes for that one before its round begins
+        were stale beside the job's GEN.
         """
-        return self.thc is not None and any(c.job.tensor == job.tensor for c in self.contexts if c)
+        return any(c.job.tensor == job.tensor for c in self.contexts if c)
 
     def _round(self, job):
         """The one round of a job without THC."""

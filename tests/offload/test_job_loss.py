@@ -181,6 +181,24 @@ def test_golden_cards_leave_the_sums_without_what_they_gave_up(at_share):
     assert n_short > (0 if at_share else 3)
 
 
+def test_a_newer_round_of_a_tensor_does_not_end_an_older_one_that_is_set_up():
+    """One node posts later: what its neighbors send of a job whose allowances it still works out
+    comes beside a job of the same tensor, which has none and would be ready first.
+    """
+    older = Job(0, 5, 1, 640, 0, HALF, p_q16=P)
+    newer = Job(1, 5, 2, 640, 4096, HALF + 4096)
+    cluster = JobCluster(TABLES, TOPOLOGY, N_MEMORY, 9000, packet=PACKET, t_probe=400, **EVERYTHING)
+    for node in range(1, N):
+        cluster.post(node, older)
+        cluster.post(node, newer)
+    cluster.step(n_cycles=900)
+    cluster.post(0, older)
+    cluster.post(0, newer)
+    cluster.run(LinkFaults(), max_cycles=40_000)
+    for host in cluster.hosts:
+        assert [host.ended[k].record.status for k in range(2)] == [JobStatus.DONE] * 2
+
+
 @pytest.mark.parametrize("at_share", [False, True])
 def test_cards_of_rtl_leave_the_sums_without_what_they_gave_up(at_share):
     """Several jobs at once over links that lose: sums and counts bit for bit, loss in its bound."""
