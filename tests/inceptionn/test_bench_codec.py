@@ -41,6 +41,6 @@ def test_contestants_keep_their_word(tmp_path):
     [(["--mib", "0"], "not 0"), (["--exponent", "9"], "not 9"), (["--rounds", "0"], "not 0")],
 )
 def test_mistakes_cost_one_line(arguments, words):
-    result = CliRunner().invoke(cli.cli, ["bench", "--mib", "1", *arguments])
+    result = CliRunner().invoke(cli.cli, ["bench", *arguments])
     assert result.exit_code == 2
     assert words in result.output
