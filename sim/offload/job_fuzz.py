@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 
 from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.topology import parse
 
 from gradnic.errors import Unfinished
 from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
@@ -51,7 +52,7 @@ def fuzz(n_jobs, *, seed=1, lanes=4, start=0, progress=None):
     counts, cycles, n, k = Counter(), 0, 0, start
     while n < n_jobs:
         case = list_of(seed, k, built, lanes)
-        cycles += _play(case, built, lanes, k, counts)
+        cycles += _play(case, lanes, k, counts)
         n, k = n + len(case["posted"]), k + 1
         if progress:
             progress(min(n, n_jobs), n_jobs)
@@ -59,13 +60,13 @@ def fuzz(n_jobs, *, seed=1, lanes=4, start=0, progress=None):
     return {"jobs": n, "lists": k - start, "cycles": cycles, "statuses": statuses, "built": built}
 
 
-def _play(case, built, lanes, k, counts):
+def _play(case, lanes, k, counts):
     """Cycles of one list; `Differs`, with the list, if anything is not as golden cards have it."""
     options = dict(case["options"])
     if options.get("dram"):
         options["dram"] = timing(*options["dram"])
     told = {
-        "list": k, "built": built, "lanes": lanes, "options": case["options"],
+        "list": k, "built": case["built"], "lanes": lanes, "options": case["options"],
         "topology": case["topology"], "algorithm": case["algorithm"],
         "faults": asdict(case["faults"]),
         "jobs": [asdict(one) for one in case["posted"]],
@@ -105,14 +106,13 @@ def list_of(seed, k, built, lanes):
     """List `k` of a seed: a dict of topology, algorithm, faults, posted, and options of `cosim`."""
     rng = random.Random(f"list {seed} {k}")
     topology, algorithm = rng.choice(NETWORKS)
-    n_nodes = {"mesh:1x3": 3, "mesh:2x2": 4, "fattree:2x2": 4, "hypercube:2": 4}.get(topology)
-    n_nodes = n_nodes or int(topology.split(":")[1])
+    n_nodes = parse(topology).n_nodes
     built = dict(built)
     n_active, n_engines = built.pop("n_active"), built.pop("n_engines")
     if built["thc"] is not None:
         built["thc"] = built["thc"] | _levels(rng, built["bits"])
     told = _jobs(rng, built, n_nodes, n_engines - 1)
-    posted = [_spoiled(rng, one) for one in from_dicts(told)]
+    posted = [_altered(rng, one) for one in from_dicts(told)]
     faults = LinkFaults(
         loss=rng.choice((0, 0, 0.01, 0.05, 0.1)), duplicate=rng.choice((0, 0, 0.05)),
         delay=rng.choice((1, 10, 200)), reorder=rng.choice((0, 0, 10, 100)),
@@ -209,7 +209,7 @@ def _codec(rng, built, collective):
     return one
 
 
-def _spoiled(rng, one):
+def _altered(rng, one):
     """Such a job in place, as it is, or with a field that most cards must refuse."""
     if rng.random() < 0.15:
         one = replace(one, job=replace(one.job, result=one.job.source))

@@ -42,6 +42,10 @@ class Posted:
     abort: int | None = None
     errors: tuple | None = None
 
+    def posters(self, n_nodes):
+        """Nodes of `n_nodes` that post it."""
+        return range(n_nodes) if self.nodes is None else self.nodes
+
 
 def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
     """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats.

@@ -19,7 +19,7 @@ from gradnic.interface.job import ALIGN, TABLES, JobCodec, JobStatus, Kind, Oper
 from .cards import PROBES
 from .job_cluster import EVERYTHING, JobCluster
 from .job_list import TOO_LONG, check_apart
-from .job_wanted import bounded, cards_say, leaves_of, left_of, result_of, sums_of
+from .job_wanted import bounded, cards_say, leaves_of, left_of, result_of, sums_of, written_by
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
@@ -115,14 +115,16 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
             begin = getattr(one.job, one.errors[1])
             size = ELEM_BYTES.get(one.job.kind, 4) * one.job.elems
             cluster.spoil(one.errors[0], begin, begin + size, "errors")
-        late.setdefault(one.at, []).append(_poster(cluster, one, n_nodes))
+        nodes = one.posters(n_nodes)
+        late.setdefault(one.at, []).extend((cluster.post, v, one.job) for v in nodes)
         if one.abort is not None:
-            late.setdefault(one.abort, []).append(_aborter(cluster, one, n_nodes))
+            calls = late.setdefault(one.abort, [])
+            calls.extend((cluster.withdraw, v, one.job.id) for v in nodes)
     most = max(late) + MOST + SLOW * sum(job.elems for job in sized)
     try:
         cycles = cluster.run(
             faults, max_cycles=most, link_bytes=link_bytes, memory_latency=memory_latency,
-            late={at: _all(group) for at, group in late.items()},
+            late={at: _in_turn(calls) for at, calls in late.items()},
         )  # fmt: skip
     except Unfinished as error:
         partly = [
@@ -289,28 +291,14 @@ def _bounded(one, tables, p):
     return replace(one, job=replace(one.job, p_q16=int(p / hops * 65536)))
 
 
-def _poster(cluster, one, n_nodes):
-    def post():
-        for node in range(n_nodes) if one.nodes is None else one.nodes:
-            cluster.post(node, one.job)
+def _in_turn(calls):
+    """Function that makes all of `calls`, tuples of a function and its arguments."""
 
-    return post
+    def make():
+        for function, *arguments in calls:
+            function(*arguments)
 
-
-def _aborter(cluster, one, n_nodes):
-    def withdraw():
-        for node in range(n_nodes) if one.nodes is None else one.nodes:
-            cluster.withdraw(node, one.job.id)
-
-    return withdraw
-
-
-def _all(functions):
-    def call():
-        for function in functions:
-            function()
-
-    return call
+    return make
 
 
 def _memories(n_nodes, n_bytes, jobs):
@@ -353,7 +341,7 @@ def _compare(cluster, posted, want, memory):
         for one in posted:
             ended = cluster.hosts[node].ended.get(one.job.id)
             if ended is not None and ended.record.status != JobStatus.REFUSED:
-                for region in left_of(changed, one.job, whole=True):
+                for region in written_by(changed, one.job):
                     region[:] = False
         wrong = int(changed.sum())
         if wrong and not first:

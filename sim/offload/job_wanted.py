@@ -33,7 +33,7 @@ def cards_say(tables, topology, posted, memory, cluster, faults, settings):
     _ = [
         cards.post(node, one.job)
         for one in sorted(posted, key=lambda one: one.at)
-        for node in (range(topology.n_nodes) if one.nodes is None else one.nodes)
+        for node in one.posters(topology.n_nodes)
     ]
     cards.run(faults)
     return {
@@ -114,15 +114,20 @@ def result_of(memory, job):
     return memory[job.result : job.result + ELEM_BYTES.get(job.kind, 4) * job.elems]
 
 
-def left_of(memory, job, *, whole=False):
-    """Bytes that a job leaves: its result, and with feedback both halves of the residual region.
-
-    whole : views of what it may write instead, which of the halves is one.
-    """
-    halves = [memory[job.residual_at(k) :][: 4 * job.elems] for k in range(2) if job.feedback]
-    if whole:
-        return [result_of(memory, job), *halves[1 - job.half :][:1]]
+def left_of(memory, job):
+    """Bytes that a job leaves: its result, and with feedback both halves of the residual region."""
+    halves = [_residual(memory, job, k) for k in range(2) if job.feedback]
     return np.concatenate([result_of(memory, job), *halves])
+
+
+def written_by(memory, job):
+    """Views of the bytes that a job may write."""
+    regions = [result_of(memory, job)]
+    return [*regions, _residual(memory, job, 1 - job.half)] if job.feedback else regions
+
+
+def _residual(memory, job, half):
+    return memory[job.residual_at(half) :][: 4 * job.elems]
 
 
 def leaves_of(completion):

@@ -1,5 +1,6 @@
 """Random lists of jobs: what is drawn fits one build of a card, and a difference is seen."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,6 +88,15 @@ def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
         job_fuzz.fuzz(8, seed=5)  # none of whose jobs lets a share miss
     assert told.value.case["list"] == 0
     assert told.value.case["jobs"]
+
+
+def test_a_case_has_the_levels_of_its_list(monkeypatch):
+    wrong = SimpleNamespace(ok=False, first="job 0")
+    monkeypatch.setattr(job_fuzz, "cosim", lambda *arguments, **options: wrong)
+    with pytest.raises(job_fuzz.Differs, match="list 3: job 0") as told:
+        job_fuzz.fuzz(1, seed=8, start=3)
+    case = json.loads(json.dumps(told.value.case))
+    assert set(case["built"]["thc"]) == {"B", "b", "g", "w"}
 
 
 def one_job(status, **told):
