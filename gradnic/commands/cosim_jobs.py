@@ -46,8 +46,8 @@ def job_options(function):
             "--jobs jobs_file",
             InputFile(),
             metavar="FILE",
-            help="A JSON list of jobs: bytes or elems; class, at, nodes, root, abort, errors, and "
-            "fields of descriptors.",
+            help="A JSON list of jobs: bytes or elems; class, at, nodes, root, abort, errors, "
+            "silent, and fields of descriptors.",
         ),
         option("--root", q.NODE, 0, "Node, of buckets of reduce and broadcast."),
         option("--op", q.OneOf("sum", "mean", "max"), "sum", "Of the buckets."),

@@ -53,10 +53,11 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
     have 64 bytes.
 
     Jobs: the seed says what a card is built with. Lists of up to 24 jobs of any collective, codec,
-    type, operation, class and length are posted on 2 to 5 such cards, over links that lose, double
-    and reorder; some a card must refuse, some nodes never post, some are aborted, and memory fails.
-    Every completion, every result, and every byte that no job may write is compared with golden
-    cards. A list that differs is in the JSON, and is played again alone with --start.
+    type, operation, class and length are posted on 2 to 6 such cards, over links that lose, double
+    and reorder, beside frames of others; some a card must refuse, some nodes never post, some are
+    aborted, and memory fails or is silent for a while. Every completion, every result, and every
+    byte that no job may write is compared with golden cards. A list that differs is in the JSON,
+    and is played again alone with --start.
 
     Ends at the first difference, with exit status 1.
 

@@ -37,11 +37,14 @@ enum Fault { SOUND, ERRORS, SILENT };  // of an access: what the memory answers
 struct Memory {
 	std::vector<uint8_t> bytes;
 	uint64_t outside = 0;  // accesses that no region has, bursts of another length than they say
-	uint64_t fault_begin = 0, fault_end = 0;  // addresses with `fault`
-	Fault fault = SOUND;
+	struct Failing { uint64_t begin, end; Fault fault; };
+	std::vector<Failing> failing;
 	Dram dram;
 	Fault answer(uint64_t address) const {
-		return address >= fault_begin && address < fault_end ? fault : SOUND;
+		for (const Failing &one : failing)
+			if (address >= one.begin && address < one.end)
+				return one.fault;
+		return SOUND;
 	}
 	uint8_t *word(uint64_t address) {
 		if (address + N_BYTES > bytes.size()) {
@@ -54,7 +57,7 @@ struct Memory {
 
 struct MemoryPort {  // AXI4: in order, `latency` cycles
 	struct Burst { uint64_t address; int left; int64_t at; Fault fault; int served = 0; };
-	struct Answer { int64_t at; Fault fault; };
+	struct Answer { int64_t at; Fault fault; uint64_t address; };  // of its last beat
 	struct Word { uint8_t data[N_BYTES], keep[N_BYTES / 8]; };
 	std::deque<Burst> reads, writes;
 	std::deque<Answer> answers;
@@ -324,15 +327,16 @@ struct Cluster {
 
 	void store(Memory &memory, MemoryPort &port, const MemoryPort::Word &from) {
 		auto &burst = port.writes.front();
-		if (uint8_t *word = burst.fault ? nullptr : memory.word(burst.address))
+		if (uint8_t *word = burst.fault == ERRORS ? nullptr : memory.word(burst.address))
 			for (int i = 0; i < N_BYTES; i++)
 				if (from.keep[i / 8] >> i % 8 & 1)
 					word[i] = from.data[i];
 		memory.dram.write(burst.address);
-		burst.address += N_BYTES;
 		if (--burst.left == 0) {
-			port.answers.push_back({now + rules.memory_latency, burst.fault});
+			port.answers.push_back({now + rules.memory_latency, burst.fault, burst.address});
 			port.writes.pop_front();
+		} else {
+			burst.address += N_BYTES;
 		}
 	}
 
@@ -554,18 +558,26 @@ const char *cluster_waits(void *self, int64_t node, int64_t n_cycles) {
 }
 
 // Accesses of a memory from `begin` to `end`, from now on: sound, errors, or never answered; what
-// was not answered so far is, once they are sound again.
+// was not answered so far is, once they are sound again. Sound without addresses: all of them.
 void cluster_spoil(void *self, int64_t node, int64_t which, int64_t begin, int64_t end,
                    int64_t fault) {
 	Card &card = cluster(self).cards[node];
 	Memory &memory = card.memories[which];
-	memory.fault_begin = begin, memory.fault_end = end, memory.fault = Fault(fault);
-	if (fault == SOUND)
-		for (int k = 0; k < N_MEMORY_PORTS; k++) {
+	if (fault != SOUND) {
+		memory.failing.push_back({uint64_t(begin), uint64_t(end), Fault(fault)});
+		return;
+	}
+	auto heals = [&](const Memory::Failing &one) {
+		return begin == end || (one.begin >= uint64_t(begin) && one.end <= uint64_t(end));
+	};
+	auto &failing = memory.failing;
+	failing.erase(std::remove_if(failing.begin(), failing.end(), heals), failing.end());
+	for (int k = 0; k < N_MEMORY_PORTS; k++)
+		if (&card.memories[MEMORY_OF[k]] == &memory) {
 			for (auto &burst : card.memory_ports[k].reads)
-				burst.fault = SOUND;
+				burst.fault = memory.answer(burst.address);
 			for (auto &answer : card.memory_ports[k].answers)
-				answer.fault = SOUND;
+				answer.fault = memory.answer(answer.address);
 		}
 }
 

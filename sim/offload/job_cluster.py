@@ -69,8 +69,13 @@ class JobCluster(Cards):
         Of the largest tensor.
     n_active, n_engines, n_bytes, packet, t_probe, watchdog : int
         Contexts, bytes of a beat, elements of a packet, cycles.
-    n_ports : int
-        Of a card at least: one build may serve topologies of fewer ports, too.
+    n_ports, n_ranks : int
+        Ports of a card, and contributions to a chunk, at least: one build may serve topologies of
+        fewer, too.
+    port_bytes : int
+        Bytes of a beat at a port; None: `n_bytes`.
+    queues : (int, int) or None
+        Cards with egress queues: bytes that one holds, and from which on it marks.
     inc, bf16, scale, maxima, gives_up : bool
         Cards with INCEPTIONN, with BF16, with means, with maxima, with jobs that let a share miss.
     at_share : bool
@@ -93,13 +98,15 @@ class JobCluster(Cards):
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_engines=0, n_bytes=16,
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
-                 maxima=False, bits=None, n_ports=1):  # fmt: skip
+                 maxima=False, bits=None, n_ports=1, n_ranks=1, port_bytes=None,
+                 queues=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
-        self.n_bytes = self.port_bytes = n_bytes
+        self.n_bytes, self.port_bytes = n_bytes, port_bytes or n_bytes
         self.n_elems = n_elems
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.n_engines = n_active, n_engines or n_active
         self.watchdog, self.skew, self.queues = watchdog, 0, (0, 0)
+        self.egress = [max(1, n // n_bytes) for n in queues] if queues else None
         self.codec = Inceptionn(1, **(settings or {}))
         self.thc, self.at_share = thc, at_share
         self.built = {
@@ -121,7 +128,8 @@ class JobCluster(Cards):
             told.rank
             for plan in self.plans for into in plan.up for d in into.values() for told in d.values()
         ]  # fmt: skip
-        self.n_ranks = fitting("contributions to a chunk", max(ranks, default=0) + 1, 2, 4, 8, 15)
+        n_ranks = max(n_ranks, max(ranks, default=0) + 1)
+        self.n_ranks = fitting("contributions to a chunk", n_ranks, 2, 4, 8, 15)
         n_chunks = max(plan.n_chunks for plan in self.plans)
         longest = [Plan(table, n_elems, packet=packet) for table in tables]
         numbers = [p.n_chunks * p.per_chunk for p in longest]
@@ -151,6 +159,8 @@ class JobCluster(Cards):
             **({"maxima": True} if maxima else {}),
             **({"n_engines": n_engines} if self.n_engines < n_active else {}),
             **({"bits": self.bits} if self.bits > 4 else {}),
+            **({"port_bytes": self.port_bytes} if self.port_bytes < n_bytes else {}),
+            **({"queues": 8} if queues else {}),
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
         if thc is not None:
@@ -208,6 +218,11 @@ class JobCluster(Cards):
         self._set(node, "landing", self.landing)
         self._set(node, "watchdog", self.watchdog)
         self._set(node, "floor", 28)
+        if self.egress:
+            limit, threshold = self.egress
+            for address, n in enumerate([threshold] * 8 + [limit]):
+                self._write(node, "queue_write", {"enable": 1, "address": address, "beats": n})
+            self._set(node, "queue_write", {})
         self._tags(node, 0)
 
     def _load_thc(self, node):
@@ -273,9 +288,9 @@ class JobCluster(Cards):
         """Bytes of a node that jobs may name: a view."""
         return self._memory(node, 0, self.n_memory)
 
-    def spoil(self, node, begin, end, fault, *, memory=0):
-        """Accesses of these bytes are sound, errors, or never answered, from now on: see `FAULTS`;
-        memory 1 : landing areas.
+    def spoil(self, node, begin, end, fault, memory=0):
+        """Accesses of these bytes are sound, errors, or not answered, from now on: see `FAULTS`;
+        sound without bytes: all. memory 1 : landing areas.
         """
         self.library.cluster_spoil(self._self, node, memory, begin, end, FAULTS.index(fault))
 

@@ -18,7 +18,7 @@ from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 
 from .dram import timing
 from .job_cluster import EVERYTHING
-from .job_list import PLACES, from_dicts
+from .job_list import PLACES, TOO_LONG, from_dicts
 from .job_run import cosim, sound_watchdog
 
 NETWORKS = (
@@ -27,11 +27,19 @@ NETWORKS = (
     ("full:3", "multitree"), ("fattree:2x2", "ring"), ("hypercube:2", "bfb"),
 )  # fmt: skip
 """Two ports and two contributions to a chunk at most: one build of a card serves all of them."""
+LARGER = (
+    ("full:4", "multitree"), ("full:5", "multitree"), ("full:4", "bfb"), ("mesh:2x3", "multitree"),
+    ("torus:2x3", "multitree"), ("fattree:2x2", "multitree"),
+)  # fmt: skip
+"""Of four of both, as cards with four ports have them."""
+QUEUES = ((4096, 2048), (12_288, 4096), (1 << 20, 1 << 20))  # bytes that hold, and that mark
 SIZES = (1, 15, 16, 17, 31, 33, 63, 64, 65, 100, 351, 352, 353, 1000, 1023, 1024, 1025, 2049)
 LARGEST = 4000  # elements
+LONG = (16_500, 20_000)  # of a job that landing areas and scratch of no other reach the end of
 N_TABLES = 4  # of a list, as cards are built
 ALONE = 32  # and more: tensors of jobs that may not end, which none follows
 SLACK = 1.5  # of the time that a watchdog needs
+LONGEST = 60_000  # cycles of a watchdog that memory may wait for
 
 
 class Differs(AssertionError):
@@ -80,18 +88,23 @@ def _play(case, lanes, k, counts):
         raise Differs(f"list {k}: {hang}", told) from None
     if not outcome.ok:
         raise Differs(f"list {k}: {outcome.first}", told)
-    if outcome.barked:
+    if outcome.barked and not case["long"]:
         raise Differs(f"list {k}: {outcome.barked} ends could not be compared", told)
     counts.update(job["status"] for job in outcome.jobs if job["status"] is not None)
     return outcome.cycles
 
 
 def card_of(seed):
-    """What cards of a seed are built with: arguments of `JobCluster`, and n_active, n_engines."""
+    """What cards of a seed are built with: arguments of `JobCluster`; n_active, n_engines; narrow,
+    ports to a beat; queues, whether there are any.
+    """
     rng = random.Random(f"card {seed}")
     built = {name: rng.random() < 0.7 for name in ("inc", *EVERYTHING)}
     n_active = rng.randint(1, 4)
-    built |= {"n_active": n_active, "n_engines": rng.randint(1, n_active), "n_ports": 2}
+    built |= {"n_active": n_active, "n_engines": rng.randint(1, n_active)}
+    n_ports = rng.choice((2, 2, 4))  # and of contributions to a chunk
+    built |= {"n_ports": n_ports, "n_ranks": n_ports}
+    built |= {"narrow": rng.choice((1, 1, 2, 4)), "queues": rng.random() < 0.3}
     if rng.random() < 0.6:
         built |= {
             "thc": {"B": rng.choice((64, 64, 256, 1024))}, "bits": rng.choice((4, 8)),
@@ -105,10 +118,12 @@ def card_of(seed):
 def list_of(seed, k, built, lanes):
     """List `k` of a seed: a dict of topology, algorithm, faults, posted, and options of `cosim`."""
     rng = random.Random(f"list {seed} {k}")
-    topology, algorithm = rng.choice(NETWORKS)
+    topology, algorithm = rng.choice(NETWORKS + LARGER * (built["n_ports"] > 2))
     n_nodes = parse(topology).n_nodes
     built = dict(built)
     n_active, n_engines = built.pop("n_active"), built.pop("n_engines")
+    built["port_bytes"] = 4 * lanes // built.pop("narrow", 1)
+    built["queues"] = rng.choice(QUEUES) if built.get("queues") else None
     if built["thc"] is not None:
         built["thc"] = built["thc"] | _levels(rng, built["bits"])
     told = _jobs(rng, built, n_nodes, n_engines - 1)
@@ -118,7 +133,8 @@ def list_of(seed, k, built, lanes):
         delay=rng.choice((1, 10, 200)), reorder=rng.choice((0, 0, 10, 100)),
         seed=rng.getrandbits(32),
     )  # fmt: skip
-    link_bytes = lanes * rng.choice((4, 4, 2, 1))
+    link_bytes = max(1, built["port_bytes"] // rng.choice((1, 1, 2, 4)))
+    foreign = 0.0 if built["queues"] else rng.choice((0.0, 0.0, 0.1, 0.5))
     t_probe = rng.choice((400, 2000))
     options = {
         "link_bytes": link_bytes, "t_probe": t_probe, "memory_latency": rng.choice((10, 40, 300)),
@@ -128,15 +144,37 @@ def list_of(seed, k, built, lanes):
             "prescale": rng.choice((0, 0, 3, -3)),
         },
         "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
-        "n_active": n_active, "n_engines": n_engines,
+        "n_active": n_active, "n_engines": n_engines, "foreign": foreign,
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted]
-        options["watchdog"] = int(SLACK * sound_watchdog(t_probe, faults, jobs, link_bytes))
+        wait = sound_watchdog(
+            t_probe, faults, jobs, link_bytes * (1 - foreign), drops=bool(built["queues"])
+        )
+        options["watchdog"] = int(SLACK * wait)
+    is_long = _silence(rng, posted, n_nodes, options) if rng.random() < 0.4 else False
     return {
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
-        "options": options, "built": built,
+        "options": options, "built": built, "long": is_long,
     }  # fmt: skip
+
+
+def _silence(rng, posted, n_nodes, options):
+    """Let memory not answer for a while at a place of a job; whether for longer than watchdogs
+    wait, of which what jobs end with cannot be said.
+    """
+    k = rng.randrange(len(posted))
+    one, watchdog = posted[k], options.get("watchdog", 0)
+    if one.errors or one.job.elems >= TOO_LONG:
+        return False
+    is_long = 0 < watchdog < LONGEST and rng.random() < 0.5
+    n = 3 * watchdog if is_long else rng.choice((100, 1000, 5000))
+    if watchdog and not is_long:
+        options["watchdog"] += int(SLACK * n)
+    place = rng.choice(("source", "result", *("residual", "kept") * one.job.feedback))
+    silent = rng.randrange(n_nodes), place, one.at + rng.randint(0, 6000), n
+    posted[k] = replace(one, silent=silent)
+    return is_long
 
 
 def _levels(rng, bits):
@@ -160,7 +198,7 @@ def _jobs(rng, built, n_nodes, n_partly):
     root, next_gen, made = rng.randrange(n_nodes), {}, []
     some = 0.1 * (rng.random() < 0.3)  # share of jobs that some nodes never post
     aborted = 0.2 * (rng.random() < 0.3)
-    failing = 0.3 * (rng.random() < 0.3)
+    failing = 0.3 * (rng.random() < 0.5)
     for k in range(rng.choice((1, 2, 3, 4, 6, 8, 24))):
         tensor = rng.choice((k, k, rng.randrange(3)))
         one = {
@@ -176,7 +214,12 @@ def _jobs(rng, built, n_nodes, n_partly):
             one |= {"nodes": nodes, "tensor": ALONE + n_partly}
             n_partly -= 1
         elif rng.random() < failing and n_partly:
-            one |= {"errors": [rng.randrange(n_nodes), rng.choice(PLACES)]}
+            has = {"residual": "feedback", "kept": "feedback", "scratch": "thc"}
+            there = {one["codec"], *["feedback"] * one.get("feedback", 0)}
+            place = rng.choice([p for p in PLACES if p not in has or has[p] in there])
+            one |= {"errors": [rng.randrange(n_nodes), place]}
+            if place in ("scratch", "landing"):
+                one["elems"] = rng.randint(*LONG)
             one["tensor"], failing, n_partly = ALONE + n_partly, 0, n_partly - 1
         elif rng.random() < aborted:
             one["abort"] = one.get("at", 0) + rng.randint(0, 6000)
@@ -213,7 +256,7 @@ def _altered(rng, one):
     """Such a job in place, as it is, or with a field that most cards must refuse."""
     if rng.random() < 0.15:
         one = replace(one, job=replace(one.job, result=one.job.source))
-    if rng.random() > 0.06:
+    if rng.random() > 0.06 or one.errors:
         return one
     wrong = rng.choice(
         (

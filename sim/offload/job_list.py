@@ -16,8 +16,12 @@ CODECS = {
     "thc": JobCodec.THC,
 }  # fmt: skip
 KINDS = {"fp32": Kind.FP32, "bf16": Kind.BF16}
-PLACES = ("source", "result")  # where memory may answer with errors
+PLACES = ("source", "result", "residual", "kept", "scratch", "landing")
+"""Where memory may fail. residual, kept : what a job with feedback reads of it, and writes.
+scratch, landing : of each context and engine what no shorter job reaches.
+"""
 _NAMES = {one.name for one in fields(Job)}
+_BESIDE = {"bytes", "at", "nodes", "root", "abort", "errors", "silent"}
 _WORDS = {
     "collective": {name: number for number, name in enumerate(COLLECTIVES)},
     "codec": CODECS,
@@ -30,8 +34,9 @@ _WORDS = {
 class Posted:
     """A job of the run: when it is posted, and the nodes that post it (None: all). root : of reduce
     and broadcast. named : the table is the one that the job says, not the one of its collective.
-    abort : when all who post it abort it, if it has not ended. errors : (node, "source" or
-    "result") whose memory answers with errors there.
+    abort : when all who post it abort it, if it has not ended. errors : (node, one of `PLACES`)
+    whose memory answers with errors there. silent : (node, place, cycle, how many) from which on
+    that does not answer, for so many.
     """
 
     job: Job
@@ -41,6 +46,7 @@ class Posted:
     named: bool = False
     abort: int | None = None
     errors: tuple | None = None
+    silent: tuple | None = None
 
     def posters(self, n_nodes):
         """Nodes of `n_nodes` that post it."""
@@ -69,10 +75,10 @@ def read(path, *, codec="none"):
 
 def from_dicts(told, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
-    ``root``, ``abort``, ``errors`` and any field of `Job`; collective, codec and kind by name or
-    number. What is not said is chosen: ids from 0, tensors by id, tables by collective, addresses
-    one behind the other, results behind all sources, residuals behind all results. ValueError names
-    the job, its field and what that takes.
+    ``root``, ``abort``, ``errors``, ``silent`` and any field of `Job`; collective, codec and kind
+    by name or number. What is not said is chosen: ids from 0, tensors by id, tables by collective,
+    addresses one behind the other, results behind all sources, residuals behind all results.
+    ValueError names the job, its field and what that takes.
     """
     if not told:
         raise ValueError("jobs must be at least 1, not 0")
@@ -81,7 +87,7 @@ def from_dicts(told, *, codec="none"):
     half, at, made = sum(steps), 0, []
     for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
-        unknown = sorted(set(named) - _NAMES - {"bytes", "at", "nodes", "root", "abort", "errors"})
+        unknown = sorted(set(named) - _NAMES - _BESIDE)
         if unknown:
             raise ValueError(f"job {k} has no field {unknown[0]!r}")
         chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
@@ -103,17 +109,15 @@ def from_dicts(told, *, codec="none"):
         posted, abort = _time(k, "at", named.get("at", 0)), named.get("abort")
         if abort is not None and _time(k, "abort", abort) < posted:
             raise ValueError(f"job {k}: abort must be {posted:,} cycles or later, not {abort}")
+        job = Job(**values)
         made.append(
             Posted(
-                Job(**values), posted, _nodes(k, named.get("nodes")),
+                job, posted, _nodes(k, named.get("nodes")),
                 _whole(k, "root", named.get("root", 0)), "table" in named, abort,
-                _errors(k, named.get("errors")),
+                _errors(k, named.get("errors"), job), _silent(k, named.get("silent"), job),
             )
         )  # fmt: skip
         at += step
-    failing = [one.errors[0] for one in made if one.errors]
-    if len({*failing}) != len(failing):
-        raise ValueError("errors of jobs must be on different nodes")
     if len({one.job.id for one in made}) != len(made):
         raise ValueError("ids of jobs must differ")
     return made
@@ -150,13 +154,39 @@ def _nodes(k, value):
     return tuple(_whole(k, "nodes", node) for node in value)
 
 
-def _errors(k, value):
+def _errors(k, value, job):
     """(node, place) of job k, or None."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2 or value[1] not in PLACES:
         raise ValueError(f"job {k}: errors must be a node and {joined(PLACES)}, not {value!r}")
-    return _whole(k, "errors", value[0]), value[1]
+    return _whole(k, "errors", value[0]), _place(k, value[1], job)
+
+
+def _silent(k, value, job):
+    """(node, place, cycle, how many) of job k, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 4 or value[1] not in PLACES:
+        raise ValueError(
+            f"job {k}: silent must be a node, {joined(PLACES)}, and two numbers of cycles, not "
+            f"{value!r}"
+        )
+    node, place, first, n = value
+    return (
+        _whole(k, "silent", node),
+        _place(k, place, job),
+        *(_time(k, "silent", t) for t in (first, n)),
+    )
+
+
+def _place(k, place, job):
+    """The place, if the job has one."""
+    if place in ("residual", "kept") and not job.feedback:
+        raise ValueError(f"job {k}: {place} must be of a job with feedback")
+    if place == "scratch" and job.codec != JobCodec.THC:
+        raise ValueError(f"job {k}: {place} must be of a job with codec thc")
+    return place
 
 
 def _width(told):

@@ -22,8 +22,20 @@ from gradnic.interface.job import JobCodec, JobStatus, Refusal
         ([{"bytes": 64, "id": 70000}], "id must be 0 to 65535, not 70000"),
         ([{"bytes": 64, "class": 8}], "layer must be 0 to 7, not 8"),
         ([{"bytes": 64, "at": 9, "abort": 8}], "job 0: abort must be 9 cycles or later, not 8"),
-        ([{"bytes": 64, "errors": 1}], "job 0: errors must be a node and source or result, not 1"),
-        ([{"bytes": 64, "errors": [0, "source"]}] * 2, "errors of jobs must be on different nodes"),
+        (
+            [{"bytes": 64, "errors": 1}],
+            "job 0: errors must be a node and source, result, .*, not 1",
+        ),
+        ([{"bytes": 64, "errors": [0, "kept"]}], "job 0: kept must be of a job with feedback"),
+        (
+            [{"bytes": 64, "errors": [0, "scratch"]}],
+            "job 0: scratch must be of a job with codec thc",
+        ),
+        (
+            [{"bytes": 64, "silent": [0, "source"]}],
+            "job 0: silent must be a node, source, .* cycles",
+        ),
+        ([{"bytes": 64, "silent": [0, "source", -1, 9]}], "job 0: silent must be 0 to .*, not -1"),
         ([{"bytes": 64, "table": "x"}], "job 0: table must be a whole number, not 'x'"),
         ([{"bytes": 64, "id": 1}, {"bytes": 64}], "ids of jobs must differ"),
         ({"bytes": 64}, "must be a list of objects, one a job"),

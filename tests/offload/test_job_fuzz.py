@@ -1,16 +1,19 @@
 """Random lists of jobs: what is drawn fits one build of a card, and a difference is seen."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gradnic.models.offload.cluster import addresses
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import job_fuzz, job_list, job_run
+from gradnic.sim.offload.foreign import Foreign
 from gradnic.sim.offload.job_cluster import EVERYTHING, Ended
 
 from gradnic import cli
@@ -18,6 +21,8 @@ from gradnic.interface.job import Completion, JobStatus
 
 BUILT = {"inc": True, **EVERYTHING, "n_active": 2, "n_engines": 2, "n_ports": 2, "thc": None,
          "feedback": False}  # fmt: skip
+NETWORKS = [(*network, 2) for network in job_fuzz.NETWORKS]
+NETWORKS += [(*network, 4) for network in job_fuzz.LARGER]
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
@@ -34,12 +39,15 @@ def test_what_is_drawn_fits_and_is_drawn_again(seed):
         assert not partly or case["options"]["watchdog"]
 
 
-@pytest.mark.parametrize(("topology", "algorithm"), job_fuzz.NETWORKS)
-def test_one_build_serves_all_networks(topology, algorithm):
+@pytest.mark.parametrize(("topology", "algorithm", "most"), NETWORKS)
+def test_one_build_serves_all_networks(topology, algorithm, most):
+    """Of at most so many ports, and contributions to a chunk."""
     table = compile_table(builders.build(parse(topology), algorithm))
     plan = Plan(table, 16 * table.n_chunks * table.repeats)
     ranks = [t.rank for into in plan.up for told in into.values() for t in told.values()]
-    assert max(ranks) < 2
+    assert max(ranks) < most
+    ports = [a.port for book in addresses(table, parse(topology)) for a in book.values()]
+    assert max(ports) < most
     assert int(np.bincount(table.rows["node"]).max()) <= 64
 
 
@@ -47,7 +55,11 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
     seen, cases = set(), []
     for seed in range(1, 30):
         built = job_fuzz.card_of(seed)
-        cases += [job_fuzz.list_of(seed, k, built, 4) for k in range(10)]
+        cases += [job_fuzz.list_of(seed, k, built, 4) for k in range(20)]
+    for case in cases:
+        seen |= {("port", case["built"]["port_bytes"]), ("ports", case["built"]["n_ports"])}
+        seen |= {("queues", case["built"]["queues"]), ("others", case["options"]["foreign"])}
+        seen |= {"long"} if case["long"] else set()
     for one in (one for case in cases for one in case["posted"]):
         job = one.job
         seen |= {
@@ -61,10 +73,15 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         seen |= {"partly"} if one.nodes else set()
         seen |= {"aborted"} if one.abort is not None else set()
         seen |= {one.errors[1]} if one.errors else set()
+        seen |= {("silent", one.silent[1])} if one.silent else set()
         seen |= {"misses"} if job.p_q16 else set()
     wanted = {("codec", k) for k in range(5)} | {("kind", k) for k in range(4)}
     wanted |= {("op", k) for k in range(4)} | {("class", k) for k in range(8)}
     wanted |= {("collective", k) for k in range(6)} | {("feedback", k) for k in range(2)}
+    wanted |= {("port", n) for n in (4, 8, 16)} | {("ports", n) for n in (2, 4)} | {"long"}
+    wanted |= {("queues", held) for held in (None, *job_fuzz.QUEUES)}
+    wanted |= {("others", share) for share in (0.0, 0.1, 0.5)}
+    wanted |= {("silent", place) for place in ("source", "result", "residual", "kept")}
     assert wanted | {"in place", "partly", "aborted", "misses", *job_list.PLACES} <= seen
 
 
@@ -97,6 +114,61 @@ def test_a_case_has_the_levels_of_its_list(monkeypatch):
         job_fuzz.fuzz(1, seed=8, start=3)
     case = json.loads(json.dumps(told.value.case))
     assert set(case["built"]["thc"]) == {"B", "b", "g", "w"}
+
+
+def run_raw(told, **options):
+    built = {key: value for key, value in BUILT.items() if key not in ("n_active", "n_engines")}
+    posted = job_list.from_dicts(told)
+    return job_run.cosim("ring:2", "ring", posted, n_active=2, n_engines=2, built=built, **options)
+
+
+@pytest.mark.parametrize("place", ["source", "result", "landing"])
+def test_a_memory_that_answers_late_is_waited_for(place):
+    """Without a watchdog, or with one that waits as long; a job beside it, too."""
+    told = [{"elems": 2000}, {"elems": 500, "at": 400}]
+    quick = run_raw(told)
+    told[0]["silent"] = [1, place, 0, 9000]
+    late = run_raw(told, watchdog=60_000)
+    assert quick.ok
+    assert late.ok, late.first
+    assert not late.barked
+    assert late.jobs[0]["done"] > 9000 > quick.jobs[0]["done"]
+
+
+def test_a_memory_that_answers_too_late_ends_jobs_by_the_watchdog():
+    """What it ends is not compared; those behind it are as they must be."""
+    told = [{"elems": 2000, "silent": [1, "source", 0, 40_000]}, {"elems": 500, "at": 70_000}]
+    outcome = run_raw(told, watchdog=6000)
+    assert outcome.ok, outcome.first
+    assert outcome.barked == 2
+    assert [one["status"] for one in outcome.jobs] == [JobStatus.MEMORY, JobStatus.DONE]
+
+
+def test_memory_fails_where_no_shorter_job_reaches():
+    """Where its second half lands; a job whose landing area others cover has no such place."""
+    told = [{"elems": 2000, "errors": [1, "landing"]}, {"elems": 500}]
+    outcome = run_raw(told, watchdog=20_000)
+    assert outcome.ok, outcome.first
+    assert [one["status"] for one in outcome.jobs] == [JobStatus.MEMORY, JobStatus.DONE]
+    line = "job 0: landing must be longer than that of all other jobs, 32000 bytes, not 16000"
+    with pytest.raises(ValueError, match=line):
+        run_raw([told[0], {"elems": 4000}])
+
+
+def test_frames_of_others_pass_in_order_and_one_that_does_not_is_told(monkeypatch):
+    outcome = run_raw([{"elems": 2000}] * 3, foreign=0.5, link_bytes=8)
+    assert outcome.ok, outcome.first
+    end = Foreign.end
+
+    def one_less(self):
+        made, good, wrong = end(self)
+        assert made == good > 20
+        return made, good - 1, wrong
+
+    monkeypatch.setattr(Foreign, "end", one_less)
+    outcome = run_raw([{"elems": 2000}] * 3, foreign=0.5, link_bytes=8)
+    assert outcome.mismatches == 1
+    assert re.match(r"(\d+) frames of others, \d+ came as they were, 0 otherwise", outcome.first)
 
 
 def one_job(status, **told):
@@ -145,11 +217,12 @@ def test_an_abort_explains_what_ends_behind_it(abort, n_wrong):
     [
         (JobStatus.MEMORY, None, 1), (JobStatus.MEMORY, (0, "source"), 0),
         (JobStatus.MEMORY, (1, "source"), 1), (JobStatus.STUCK, (1, "source"), 0),
-        (JobStatus.ABORTED, (0, "source"), 1),
+        (JobStatus.ABORTED, (0, "source"), 1), (JobStatus.DONE, (0, "source"), 1),
+        (JobStatus.DONE, (0, "landing"), 0), (JobStatus.DONE, (1, "source"), 0),
     ],
 )  # fmt: skip
 def test_memory_that_fails_explains_its_status_and_that_others_wait(status, errors, n_wrong):
-    posted, cluster, want, before = one_job(status)
+    posted, cluster, want, before = one_job(status, leaves_least=2, leaves_most=2)
     posted[0].errors = errors
     assert job_run._compare(cluster, posted, want, before)[0] == n_wrong
 
