@@ -23,6 +23,10 @@ SHAPES = (
     {"B": 64, "b": 1, "g": 254},  # one gap for all units
 )
 FINE = {"b": 8, "g": 254, "p": 1 / 1024}  # indices that show the smallest differences
+NO_DICE = (4253001918, 1906308584, 874460446, 2824421939)
+"""Blocks under `SEED` and a `Turn` in which dice begin at 0: of lane 0, 1, 2 and 3."""
+NO_SIGNS = 1288410930
+"""The one whose signs do."""
 
 
 def component():
@@ -42,6 +46,7 @@ def test(model):
         if k % 3 == 0:
             encoder.play_kinds(n, stalls={"blocks": 0.1, "floats": 0.6, "indices": 0.3})
     _seeds(model)
+    _zero_seeds(model)
     for size, n in ((64, 600), (256, 60), (1024, 20), (4096, 6)):
         worker = thc.Worker(3, SEED, B=size, **FINE)
         _play_near(Encoder(model, N_LANES, worker), n)
@@ -85,6 +90,15 @@ def _seeds(model):
         turn = Turn(round, rank, tensor, min(first, (1 << 32) - 20))
         encoder = Encoder(model, N_LANES, worker, turn)
         encoder.play_kinds(16, stalls={"floats": 0.8} if k % 4 == 0 else None)
+
+
+def _zero_seeds(model):
+    """Blocks with a seed of 0, which no xorshift can begin with."""
+    worker = thc.Worker(3, SEED, B=4096, **FINE)
+    x = blocks_of_floats(worker, 1)
+    for number in (*NO_DICE, NO_SIGNS):
+        encoder = Encoder(model, N_LANES, worker, Turn(first_block=number))
+        encoder.play(x, worker.norms(x))
 
 
 def _play_near(encoder, n):
@@ -180,6 +194,8 @@ SHIFTED = "a product has less than 2**33: any limit from 34 to 64 makes 0 of the
 NARROW = "shifts are within -237 to 276: without these bits one below 0 still is, and is full"
 FAR = "a shift of 256 and more makes 0, and one below 0 is full, whatever its lower bits"
 OFFSETS = "offsets are 18 to 277: these bits are never 1"
+FACTOR = "that bit of the factor is always 1"
+ABOVE = "for so few bits an index, none from this one on is looked at"
 DIVIDED = "all 2**23 mantissas have been divided so: not one gets another quotient"
 ARGUED = {
     r" -cell \S*\\scale\d\S* -port A -portbit (\d|1[0-6]) -wire scale\S*\.product2 ": SATURATES,
@@ -198,6 +214,9 @@ ARGUED = {
     r"-mode const0 -cell \S*room\.\S+ -port A -portbit 1[01] .*: self\.open\.eq\(": "no more than "
     "512 beats are inside",
     r"-mode const1 .* -wire reciprocal\.mantissa\d+ -wirebit 15 ": "it is a leading one, always 1",
+    r"-mode cnot0 -cell \S*\\hash\.\S*\\times0\.\S+ -port B -portbit \d+ "
+    r"-ctrlbit ([01356]|9|11|1[4-79]|2[1-346]|31) .*: product = ": FACTOR,  # of 0x85EBCA6B
+    r"-mode cnot1 .* -portbit 7 -ctrlbit [0-6] -wire middle ": ABOVE,
     r"-mode cnot0 .* -port A -portbit 2 -ctrlbit 3 -wire reciprocal\.remainder15_next0 ": DIVIDED,
 }
 EXPLAINED = {}
