@@ -26,35 +26,23 @@ class CardTimes:
 
     From the sources. locate : the receiver has the next packet so long after one of data
     (hdl/transport/locator.py). turn : a contribution's, where there are several, at least; 26
-    where packets have more than 32 beats (hdl/reduction/summing.py). before, cut : from a row's
-    turn, and from one message's run, to the next run (hdl/transport/run_splitter.py). look : at one
-    run (hdl/transport/sender.py).
+    where packets have more than 32 beats (hdl/reduction/summing.py).
 
     Measured on rings of four cards of RTL, memories of 40 cycles; docs/internals/offload.md says
-    how. probe, per_probed : from a PROBE of n packets, looked up, to the next one, 25 + 6 n.
-    first : from the round's start to the first beat, less the beats of its frame. row : from
+    how. first : from the round's start to the first beat, less the beats of its frame. row : from
     the last packet that a row waited for, looked up, to the row's first beat, less three times the
-    beats of a frame: it is stored by the gate, by the memory, and on the way out. answer : from a
-    PROBE, looked up, to its answer. again : from a BITMAP to what it asks for. own : from a
-    terminal row's last sum to its gather row's turn. end : from the last STOP to ``finished``.
+    beats of a frame: it is stored by the gate, by the memory, and on the way out. own : from a
+    terminal row's last sum to its gather row's turn.
 
     `PartTimes` has the same ways part by part.
     """
 
     n_bytes: int = 64
     locate: int = 16
-    probe: int = 25
-    per_probed: int = 6
     turn: int = 21
-    before: int = 40
-    cut: int = 18
-    look: int = 4
     first: int = 133
     row: int = 255
-    answer: int = 100
-    again: int = 230
     own: int = 33
-    end: int = 50
 
     def beats(self, n_floats):
         """Of a frame with so many floats; 0 for a card without times."""
@@ -70,22 +58,25 @@ class CardTimes:
 @dataclass(frozen=True)
 class PartTimes:
     """Cycles and sizes of the parts of the same card, as `gradnic.models.schedule.card_run` goes
-    through them.
+    through them, and `gradnic.sim.reproduce.timed_card`, which alone has skip, reads, ranges, give.
 
     From the sources. lead, next_peer, next_run : from a message at the splitter to its first run,
     beside the bits of its chunks' numbers and the chunks of a reduce, and from a run to the next
     peer's, or to the next one (hdl/transport/run_splitter.py). places : of runs under way; frees :
-    from an empty one to the run that takes it; look : at one of them; step : the walk's, a packet;
-    compare : an answer with a place; heard : answers that wait (hdl/transport/sender.py). inside :
-    packets between the walk and the sums (sender.py 5, packet_steps.py 1). adding : packets that
-    wait for their sums (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
+    from an empty one to the run that takes it; look : at one of them; step, skip : the walk's, a
+    packet, and one that its mask leaves out; compare : an answer with a place; heard : answers that
+    wait (hdl/transport/sender.py). inside :
+    packets between the walk and the sums (sender.py 5, packet_steps.py 1). reads, ranges : beats of
+    contributions that are read ahead (hdl/axi/dma.py 256, hdl/reduction/reduce.py 15), and
+    contributions that wait behind them (hdl/axi/bursts.py). adding : packets that wait for their
+    sums (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
     (hdl/offload/packet_sums.py). heads, addressed : that the framer takes ahead, and what each
     takes (hdl/transport/framer.py). control : framer's and gate's for a frame of a head alone;
     others take their beats. divide : each of the locator's two steps, the second of data only
     (hdl/transport/locator.py). judge, hear : the receiver's, of data and of an answer. scan,
     per_packet : of a PROBE of n packets that came up, 14 + 6 n, and a cycle for each bit of its
-    leaves but the first; scan_down : of one that came down, which has 8 bits of them
-    (hdl/transport/receiver_states.py, probe_scan.py).
+    leaves but the first; scan_down : of one that came down, which has 8 bits of them; give : a
+    packet that is given up (hdl/transport/receiver_states.py, probe_scan.py).
 
     From captures of a ring of four cards of RTL, memories of 40 cycles. due : from a row's turn
     until its message is at the splitter; taken : until its first run has a place. tell : from the
@@ -103,9 +94,12 @@ class PartTimes:
     frees: int = 2
     look: int = 4
     step: int = 6
+    skip: int = 4
     compare: int = 5
     heard: int = 4
     inside: int = 6
+    reads: int = 271
+    ranges: int = 4
     adding: int = 4
     raw: int = 4
     tell: int = 32
@@ -117,6 +111,7 @@ class PartTimes:
     scan: int = 14
     scan_down: int = 21
     per_packet: int = 6
+    give: int = 9
     land: int = 51
     told: int = 7
     heads: int = 3

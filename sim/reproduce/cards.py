@@ -20,7 +20,8 @@ from gradnic.models.schedule.topology import parse
 from ..offload.cluster import OffloadCluster
 from .claims import Table
 from .fabric import HOP
-from .ns3_cards import NO_TIMES, Cards, Same, content
+from .ns3_cards import Cards, Same, content
+from .timed_card import NO_TIMES, RTL
 
 STAR = "fattree:16x1"
 ALGORITHMS = ("ring", "halving", "multitree")
@@ -69,10 +70,10 @@ def rtl_round(table, topology, n_floats, faults, p=0.0):
     return Round(result.cycles, sum(map(len, result.given_up.values())), sum(lost), sent)
 
 
-def ns3_round(table, topology, n_floats, losses, make, p=0.0, times=None):
-    """The same of golden cards. make : the class of networks. times : None: those of the RTL."""
+def ns3_round(table, topology, n_floats, losses, make, p=0.0, timed=RTL):
+    """The same of golden cards. make : the class of networks. timed : of `timed_card`."""
     cards = Cards(table, topology, n_floats, make, gbps=GBPS, clock=CLOCK, t_probe=T_PROBE, p=p,
-                  times=times)  # fmt: skip
+                  timed=timed)  # fmt: skip
     cycles = cards.run(tensor(table, n_floats), losses)
     return Round(cycles, cards.n_given_up, cards.n_lost, [])
 
@@ -95,8 +96,8 @@ def measure(name, n_floats, loss, p, seed, network="ns3"):
     faults = LinkFaults(loss=loss, seed=seed, delay=round(HOP * CLOCK / 1e9))
     rtl = rtl_round(table, topology, n_floats, faults, p)
     ours, bare = (
-        ns3_round(table, topology, n_floats, Same(rtl.sent), make, p, times)
-        for times in (None, NO_TIMES)
+        ns3_round(table, topology, n_floats, Same(rtl.sent), make, p, timed)
+        for timed in (RTL, NO_TIMES)
     )
     return [rtl.cycles, ours.cycles, bare.cycles, rtl.n_lost, ours.n_lost, rtl.given_up,
             ours.given_up]  # fmt: skip

@@ -52,9 +52,6 @@ class Host:
     def __init__(self):
         self.words, self.packets = deque(), deque()
 
-    def __len__(self):
-        return len(self.words) + len(self.packets)
-
     def put(self, packet):
         (self.words if packet.first else self.packets).append(packet)
         return True
@@ -261,10 +258,6 @@ class Network:
     def send(self, packet):
         """The packet's host queues it; ``arrived`` is called where its path ends."""
         self._enter(packet)
-
-    def waiting(self, host):
-        """Packets in a host's own queue."""
-        return len(self.queues[host])
 
     def _enter(self, packet):
         port = packet.path[packet.hop]

@@ -291,7 +291,6 @@ void gn_send(int64_t id, int64_t n_bytes, int64_t n_ports, const int64_t *ports,
 }
 
 void gn_at(int64_t delay_ps, int64_t id) { Simulator::Schedule(PicoSeconds(delay_ps), &wake, id); }
-int64_t gn_waiting(int64_t port) { return net->ports[port]->GetNPackets(); }
 int64_t gn_dropped() { return net->dropped; }
 void gn_run() { Simulator::Run(); }
 void gn_stop() { Simulator::Stop(); }

@@ -33,7 +33,6 @@ _FUNCTIONS = {
     "new": ([_N, _N, _N, _F, _N, _P, _CALLEE, _CALLEE], None),
     "send": ([_N, _N, _N, _P, _N, _N, _N, _N], None),
     "at": ([_N, _N], None),
-    "waiting": ([_N], _N),
     "dropped": ([], _N),
     "run": ([], None),
     "stop": ([], None),
@@ -111,9 +110,6 @@ class Ns3Fabric(Fabric):
 
     def fail(self, links, at, known):
         raise ValueError("network must be model where links go down meanwhile, not ns3")
-
-    def waiting(self, host):
-        return self._library.gn_waiting(host)
 
     def _came(self, number, now, marked):
         packet = self._things.pop(number)
