@@ -147,7 +147,7 @@ def list_of(seed, k, built, lanes):
         "n_active": n_active, "n_engines": n_engines, "foreign": foreign,
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
-        jobs = [one.job for one in posted]
+        jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
         wait = sound_watchdog(
             t_probe, faults, jobs, link_bytes * (1 - foreign), drops=bool(built["queues"])
         )
