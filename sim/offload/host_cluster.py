@@ -27,10 +27,12 @@ class HostedCards(LaidOut):
         super().__init__(*given, host=True, **sizes)
 
 
-def card_and_host(node):
-    """Ends of host frames of this node."""
-    # a card after reset has no address of its own yet, and keeps this one
-    card = Address(0, default_address(0), IP)
+def card_and_host(node, mac=0):
+    """Ends of host frames of this node, whose card got its own address before they began.
+
+    mac : of the card. A card after reset has none yet, and keeps the host address that it has then.
+    """
+    card = Address(0, default_address(mac), IP)
     return card, Address(0, 0x020000000001 + node, IP + 1, 41000)
 
 
@@ -55,19 +57,23 @@ class HostCluster(CardCluster):
         """Hosts find their cards and make them ready, all by frames. faults : of the cards' links
         from here on. options : of `FrameHost`.
         """
-        self._faults, self.drivers = faults or LinkFaults(), []
+        self._by, self.drivers = self._rules(faults or LinkFaults()), []
         for node in range(len(self.books)):
-            heard = iter(self._frames(node))
-            link = FrameHost(
-                partial(self._say, node), partial(self._listen, node, heard), timeout=5000 * CYCLE,
-                patience=10**6 * CYCLE, clock=lambda: self.now * CYCLE, **options,
-            )  # fmt: skip
+            link = self._session(node, **options)
             self.drivers.append(FramedCard(link, old=1000 * CYCLE))
             self._bring_up(node)
             link.flush()
 
+    def _session(self, node, **options):
+        """A `FrameHost` of this node's card. While it waits cards run, by the rules ``_by``."""
+        heard = iter(self._frames(node))
+        return FrameHost(
+            partial(self._say, node), partial(self._listen, node, heard), timeout=5000 * CYCLE,
+            patience=10**6 * CYCLE, clock=lambda: self.now * CYCLE, **options,
+        )  # fmt: skip
+
     def _say(self, node, octets):
-        card, host = card_and_host(node)
+        card, host = card_and_host(node, 0 if self.by_frames else self.books[node][node].mac)
         self.send(node, 0, carried(host, card, octets))
 
     def _frames(self, node):
@@ -83,5 +89,5 @@ class HostCluster(CardCluster):
         while (frame := next(heard)) is None:
             if self.now >= end:
                 return None
-            self._advance(self._rules(self._faults), min(POLL, end - self.now))
+            self._advance(self._by, min(POLL, end - self.now))
         return frame[GRADNIC_START:]

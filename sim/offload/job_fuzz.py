@@ -11,10 +11,11 @@ from collections import Counter
 from dataclasses import asdict, replace
 
 from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.jobs import ELEM_BYTES
 from gradnic.models.schedule.topology import parse
 
 from gradnic.errors import Unfinished
-from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.job import ALIGN, JobCodec, JobStatus, Kind, Operation
 
 from .dram import timing
 from .job_cluster import EVERYTHING
@@ -96,7 +97,7 @@ def _play(case, lanes, k, counts):
 
 def card_of(seed):
     """What cards of a seed are built with: arguments of `JobCluster`; n_active, n_engines; narrow,
-    ports to a beat; queues, whether there are any.
+    ports to a beat; queues, whether there are any; host, whether hosts reach it by frames.
     """
     rng = random.Random(f"card {seed}")
     built = {name: rng.random() < 0.7 for name in ("inc", *EVERYTHING)}
@@ -112,6 +113,8 @@ def card_of(seed):
         }  # fmt: skip
     else:
         built |= {"thc": None, "feedback": False}
+    if rng.random() < 0.3:
+        built |= {"host": True, "narrow": 1, "queues": False, "gives_up": False}
     return built
 
 
@@ -124,8 +127,9 @@ def list_of(seed, k, built, lanes):
     n_active, n_engines = built.pop("n_active"), built.pop("n_engines")
     built["port_bytes"] = 4 * lanes // built.pop("narrow", 1)
     built["queues"] = rng.choice(QUEUES) if built.get("queues") else None
+    hosted = built.get("host", False)
     if built["thc"] is not None:
-        built["thc"] = built["thc"] | _levels(rng, built["bits"])
+        built["thc"] = built["thc"] | _levels(rng, built["bits"], hosted)
     told = _jobs(rng, built, n_nodes, n_engines - 1)
     posted = [_altered(rng, one) for one in from_dicts(told)]
     faults = LinkFaults(
@@ -138,13 +142,14 @@ def list_of(seed, k, built, lanes):
     t_probe = rng.choice((400, 2000))
     options = {
         "link_bytes": link_bytes, "t_probe": t_probe, "memory_latency": rng.choice((10, 40, 300)),
-        "at_share": rng.random() < 0.5,
+        "at_share": rng.random() < 0.5 and not hosted,
         "settings": {
             "exponent": rng.randint(113, 126), "mode": rng.choice(("strict", "paper")),
             "prescale": rng.choice((0, 0, 3, -3)),
         },
         "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
         "n_active": n_active, "n_engines": n_engines, "foreign": foreign,
+        "reaches": _reaches(rng, posted, n_nodes) if hosted else [],
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
@@ -152,7 +157,7 @@ def list_of(seed, k, built, lanes):
             t_probe, faults, jobs, link_bytes * (1 - foreign), drops=bool(built["queues"])
         )
         options["watchdog"] = int(SLACK * wait)
-    is_long = _silence(rng, posted, n_nodes, options) if rng.random() < 0.4 else False
+    is_long = rng.random() < 0.4 and not hosted and _silence(rng, posted, n_nodes, options)
     return {
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
         "options": options, "built": built, "long": is_long,
@@ -177,11 +182,35 @@ def _silence(rng, posted, n_nodes, options):
     return is_long
 
 
-def _levels(rng, bits):
-    """Levels of THC: bits of an index, the largest level, and the least bits of a sum."""
+def _levels(rng, bits, hosted):
+    """Levels of THC: bits of an index, the largest level, and the least bits of a sum, which hosts
+    choose themselves.
+    """
+    if hosted:
+        return {"b": 4, "g": 30, "w": 8}
     b = 4 if bits == 4 else rng.randint(2, 8)
     g = rng.choice((30, 30, 2**b)) if b == 4 else rng.randint(2**b - 1, 255)
     return {"b": b, "g": g, "w": rng.choice((8, 8, 12, 16))}
+
+
+def _reaches(rng, posted, n_nodes):
+    """What hosts read, and write before: see `cosim`. Of sources that stay what they are."""
+    sizes = {
+        one.job.id: ELEM_BYTES[one.job.kind] * one.job.elems // 4 * 4 for one in posted
+        if one.job.elems < TOO_LONG and not one.errors and one.job.kind in ELEM_BYTES
+        and one.job.source % ALIGN == 0 and one.job.source < 1 << 32
+        and one.job.source != one.job.result
+    }  # fmt: skip
+    sizes = {id: n for id, n in sizes.items() if n}
+    return [
+        (
+            rng.randint(0, 20_000),
+            rng.randrange(n_nodes),
+            id,
+            min(n, rng.choice((4, 64, 2048, 8192))),
+        )
+        for id, n in (rng.choice([(-1, 8192), *sizes.items()]) for _ in range(rng.randint(0, 12)))
+    ]
 
 
 def _jobs(rng, built, n_nodes, n_partly):

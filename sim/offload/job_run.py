@@ -28,6 +28,7 @@ from gradnic.interface.job import (
 from .cards import PROBES
 from .foreign import Foreign
 from .job_cluster import EVERYTHING, JobCluster
+from .job_hosts import ReachedCards
 from .job_list import TOO_LONG, check_apart
 from .job_wanted import bounded, cards_say, leaves_of, left_of, result_of, sums_of, written_by
 
@@ -70,7 +71,8 @@ class JobOutcome:
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_engines=0,
           faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000,
-          watchdog=0, p=0.0, at_share=False, dram=None, built=None, foreign=0.0):  # fmt: skip
+          watchdog=0, p=0.0, at_share=False, dram=None, built=None, foreign=0.0,
+          reaches=()):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -80,8 +82,10 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     : of a link and cycle; default a beat. p : share of contributions that may miss, end to end, of
     jobs that name none. at_share : when it may: see `gradnic.models.transport.reception.Reception`.
     dram : of the cards' memories, `gradnic.sim.offload.dram.timing`; None: a beat a cycle a port.
-    built : what cards are built with, of `JobCluster`; jobs that want more are refused. None: what
-    the jobs want. foreign : share of each link that frames of other programs fill.
+    built : what cards are built with, of `JobCluster`; jobs that want more are refused; host : as
+    whole cards with host frames. None: what the jobs want. foreign : share of each link that frames
+    of other programs fill. reaches : list of (cycle, node, id of a job, bytes): the host reads them
+    of its source then, by frames; with id -1 it writes them before, where no job reaches.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -101,6 +105,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     wants = _wants(posted, block)
     halves_of = 4 if wants["feedback"] else 2  # sources, results; residuals before and after
     n_memory = halves_of * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in sized) or ALIGN
+    n_jobs, n_memory = n_memory, n_memory + sum(-(-n // ALIGN) * ALIGN for *_, n in reaches)
     longest = max((job.elems for job in sized), default=1)
     takes_all = built is None
     if takes_all:
@@ -112,10 +117,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
             f"job {k}: op must be sum or max, or codec thc, whose results are means, not mean: "
             "cards of jobs with THC have no means of others"
         )
-    cluster = JobCluster(
+    options = {key: value for key, value in built.items() if key != "host"}
+    cluster = (ReachedCards if built.get("host") else JobCluster)(
         tables, topology, n_memory, longest, n_active=n_active, n_engines=n_engines,
         n_bytes=4 * lanes, t_probe=t_probe, watchdog=watchdog, settings=settings, at_share=at_share,
-        **built,
+        **options,
     )  # fmt: skip
     if dram is not None:
         cluster.dram(dram, dram)
@@ -140,6 +146,15 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         if one.abort is not None:
             calls = late.setdefault(one.abort, [])
             calls.extend((cluster.withdraw, v, one.job.id) for v in nodes)
+    rng = np.random.default_rng(2)
+    for at, node, id, n in sorted(reaches):
+        if id < 0:
+            address, octets, n_jobs = n_jobs, rng.bytes(n), n_jobs + -(-n // ALIGN) * ALIGN
+            memory[node, address : address + n] = np.frombuffer(octets, np.uint8)
+        else:
+            address = next(one.job.source for one in posted if one.job.id == id)
+            octets = memory[node, address : address + n].tobytes()
+        late.setdefault(at, []).append((cluster.reach, node, address, octets, id < 0))
     others = Foreign(cluster, foreign) if foreign else None
     most = max(late) + MOST + SLOW * sum(job.elems for job in sized)
     try:
@@ -184,6 +199,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         if made != good or wrong:
             first = first or f"{made} frames of others, {good} came as they were, {wrong} otherwise"
             mismatches += made - good + wrong
+    if reaches and cluster.wrong:
+        first, mismatches = first or cluster.wrong[0], mismatches + len(cluster.wrong)
     told = [_told(one, cluster) for one in posted]
     share = line_share(cluster.sent, link_bytes)
     return JobOutcome(

@@ -15,6 +15,7 @@ from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import job_fuzz, job_list, job_run
 from gradnic.sim.offload.foreign import Foreign
 from gradnic.sim.offload.job_cluster import EVERYTHING, Ended
+from gradnic.sim.offload.job_hosts import ReachedCards
 
 from gradnic import cli
 from gradnic.interface.job import Completion, JobStatus
@@ -62,6 +63,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         seen |= {("port", case["built"]["port_bytes"]), ("ports", case["built"]["n_ports"])}
         seen |= {("queues", case["built"]["queues"]), ("others", case["options"]["foreign"])}
         seen |= {"long"} if case["long"] else set()
+        seen |= {("reached", id < 0) for _, _, id, _ in case["options"]["reaches"]}
     for one in (one for case in cases for one in case["posted"]):
         job = one.job
         seen |= {
@@ -83,6 +85,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
     wanted |= {("port", n) for n in (4, 8, 16)} | {("ports", n) for n in (2, 4)} | {"long"}
     wanted |= {("queues", held) for held in (None, *job_fuzz.QUEUES)}
     wanted |= {("others", share) for share in (0.0, 0.1, 0.5)}
+    wanted |= {("reached", False), ("reached", True)}
     wanted |= {("silent", place) for place in ("source", "result", "residual", "kept")}
     assert wanted | {"in place", "partly", "aborted", "misses", *job_list.PLACES} <= seen
 
@@ -171,6 +174,23 @@ def test_frames_of_others_pass_in_order_and_one_that_does_not_is_told(monkeypatc
     outcome = run_raw([{"elems": 2000}] * 3, foreign=0.5, link_bytes=8)
     assert outcome.mismatches == 1
     assert re.match(r"(\d+) frames of others, \d+ came as they were, 0 otherwise", outcome.first)
+
+
+def test_hosts_reach_memory_by_frames_while_jobs_run(monkeypatch):
+    """What they write is where no job reaches, and what they read is compared: once with zeros."""
+    reach = ReachedCards.reach
+
+    def zeros(self, node, address, octets, write):
+        reach(self, node, address, octets if write else bytes(len(octets)), write)
+
+    monkeypatch.setattr(ReachedCards, "reach", zeros)
+    outcome = job_run.cosim(
+        "ring:3", "ring", job_list.from_dicts([{"elems": 1000}]),
+        built={"inc": False, "host": True},
+        reaches=[(0, 1, -1, 2048), (500, 2, 0, 4000), (900, 0, -1, 64)],
+    )  # fmt: skip
+    assert (outcome.mismatches, outcome.first) == (1, "host of node 2 reads other bytes from 0 on")
+    assert outcome.jobs[0]["status"] == JobStatus.DONE
 
 
 def one_job(status, **told):
