@@ -246,13 +246,16 @@ VALUES = (
     ("engine0.decoder.near.held0$17", 128), ("passes$2472.encode.decoder.convert2.shifted1", 32),
     ("compressor.codec.merger.outlet.queue.write__data", 128),
     ("passes$2472.encode.decoder.turns9", 4), ("passes.encode.encoder.scale1.rounded", 34),
+    ("passes.encode.decoder.rotate.across1.arrived0", 72), ("decoder.rotate.sum1_3", 24),
+    ("encode.encoder.rotate.across4.new3_0", 16), ("codec.merger.outlet.queue.held0", 64),
 )  # fmt: skip
 OTHERS = (
     ("compressor.codec.packer.row1", 1), ("compressor.passed.head", 9), ("ring.held64", 64),
     ("engine0.decoder.passed.held0$17", 128), ("clerk.out", 972), ("engine0.waiting.tail", 9),
     ("engine0.maker.scaler.queue.occupied", 20), ("lanes.combine0.kind", 3),
     ("engine0.decoder.near.held128", 2), ("passes.encode.encoder.scale1.log4_copy1", 2),
-    ("passes.decode_job", 390),
+    ("passes.decode_job", 390), ("decode.rotate.across1.flags0", 3), ("rotate.across8.place", 8),
+    ("rotate.valid1_0", 1),
 )  # fmt: skip
 
 
