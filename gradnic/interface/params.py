@@ -347,6 +347,7 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
     parameters = PRESETS[name]
     kinds: dict[str, Any] = {field.name: field.type for field in fields(parameters)}
+    parsed: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or key not in kinds:
@@ -355,10 +356,7 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
                 f"not {change!r}"
             )
         try:
-            parsed = whole(value) if kinds[key] is int else value
-            parameters = replace(parameters, **{key: parsed})
-        except ValueError as error:
-            if "must be" in str(error):
-                raise
+            parsed[key] = whole(value) if kinds[key] is int else value
+        except ValueError:
             raise ValueError(f"{key} must be a number, not {value!r}") from None
-    return parameters
+    return replace(parameters, **parsed)  # at once: whether one fits may depend on others

@@ -85,6 +85,26 @@ def test_options_by_text():
     assert (chosen.tap, chosen.app_id, chosen.bits) == ("direct", 0x12345678, 64)
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("jobs128", {"thc": 1, "feedback": 1}),
+        ("offload128thc", {"thc": 0, "scale": 1}),
+        ("jobs128", {"n_active": 4, "n_engines": 3}),
+        ("offload128", {"n_bytes": 64, "port_bytes": 32}),
+        ("direct2", {"n_lanes": 32, "n_ports": 8}),
+    ],
+)
+def test_changes_stand_in_any_order(preset, changes):
+    """Each pair fits, and the second change alone does not fit the preset."""
+    words = [f"{key}={value}" for key, value in changes.items()]
+    with pytest.raises(ValueError, match="must be"):
+        params.preset(preset, words[1:])
+    for order in (words, words[::-1]):
+        found = params.preset(preset, order)
+        assert {key: getattr(found, key) for key in changes} == changes
+
+
 def test_whole_numbers_are_decimal_or_hexadecimal():
     assert params.preset("scheduler64", ("n_rows=0x10",)).n_rows == 16
     assert params.preset("scheduler64", ("n_nodes=017",)).n_nodes == 17
