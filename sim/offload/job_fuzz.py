@@ -154,8 +154,9 @@ def list_of(seed, k, built, lanes):
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
         wait = sound_watchdog(
-            t_probe, faults, jobs, link_bytes * (1 - foreign), drops=bool(built["queues"])
-        )
+            t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
+            memory_latency=options["memory_latency"], drops=bool(built["queues"]),
+        )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)
     is_long = rng.random() < 0.4 and not hosted and _silence(rng, posted, n_nodes, options)
     return {

@@ -34,6 +34,7 @@ from .job_wanted import bounded, cards_say, leaves_of, left_of, result_of, sums_
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
+HOP = 400  # cycles from a packet to the one that it becomes, beside memory's
 MEMORY_ANSWERS = 1000  # cycles in which it does, without a model of DRAM
 WIRE_MORE = 24  # bytes around a frame: preamble, FCS and gap
 THC_BLOCKS = (64, 256, 1024)  # of cards with jobs
@@ -189,8 +190,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     silence = sum(one.silent[-1] for one in posted if one.silent)
     link_bytes = link_bytes or cluster.port_bytes
     least = silence + sound_watchdog(
-        t_probe, faults, sized, link_bytes * (1 - foreign), drops=bool(cluster.egress)
-    )
+        t_probe, faults, sized, link_bytes * (1 - foreign), n_nodes=n_nodes,
+        memory_latency=memory_latency, drops=bool(cluster.egress),
+    )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = _barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
     mismatches, first = _compare(cluster, posted, want, memory)
@@ -210,17 +212,19 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     )  # fmt: skip
 
 
-def sound_watchdog(t_probe, faults, jobs, link_bytes, *, drops=False):
+def sound_watchdog(t_probe, faults, jobs, link_bytes, *, n_nodes, memory_latency=40, drops=False):
     """Cycles from which on a watchdog ends only jobs that some node never posts, at one row.
 
-    drops : frames get lost in queues, too.
-
     A shorter one barks while PROBEs are on their way, or while links and memories are busy with
-    other jobs, which depends on times that no golden card shares.
+    other jobs, which depends on times that no golden card shares. It is no shorter than a job
+    takes: a node where one before it failed begins it, and waits for others that are not there yet.
+    drops : frames get lost in queues, too.
     """
     n_probes = PROBES if faults.loss or faults.duplicate or drops else 4
     busy = 16 * sum(job.elems for job in jobs) / link_bytes  # four times their way
-    return n_probes * t_probe + 2 * (faults.delay + faults.reorder) + int(busy)
+    n_rounds = 2 if any(job.codec == JobCodec.THC for job in jobs) else 1
+    hop = 2 * memory_latency + HOP + faults.delay + faults.reorder
+    return n_probes * t_probe + n_rounds * 2 * n_nodes * hop + int(busy)
 
 
 def _barked(cluster, posted, want, slow):

@@ -1,6 +1,7 @@
 """``gradnic cosim card`` with jobs: what a file may say, and a run with one that is refused."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -151,9 +152,12 @@ def test_jobs_keep_off_what_others_write(told, user, writer, byte, monkeypatch):
 
 
 def test_a_long_watchdog_explains_no_end():
-    jobs, faults = [SimpleNamespace(elems=1000)], LinkFaults(loss=0.1, delay=50)
-    assert job_run.sound_watchdog(2000, faults, jobs, 16) == 61_100
-    assert job_run.sound_watchdog(2000, LinkFaults(delay=50), jobs, 16) == 9_100
+    jobs, faults = [SimpleNamespace(elems=1000, codec=JobCodec.RAW32)], LinkFaults(delay=50)
+    assert job_run.sound_watchdog(2000, replace(faults, loss=0.1), jobs, 16, n_nodes=3) == 64_180
+    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 12_180
+    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3, memory_latency=90) == 12_780
+    jobs.append(SimpleNamespace(elems=0, codec=JobCodec.THC))
+    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 15_360
 
 
 def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from gradnic.models.offload.cluster import addresses
+from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders
 from gradnic.models.schedule.builders.rows import compile_table
@@ -147,6 +147,18 @@ def test_a_memory_that_answers_too_late_ends_jobs_by_the_watchdog():
     assert outcome.ok, outcome.first
     assert outcome.barked == 2
     assert [one["status"] for one in outcome.jobs] == [JobStatus.MEMORY, JobStatus.DONE]
+
+
+@pytest.mark.parametrize("is_sound", [False, True])
+def test_a_watchdog_waits_for_as_long_as_a_job_takes(is_sound):
+    """One node is rid of a job that hangs on the others, begins the third, and waits for them."""
+    told = [{"elems": 16, "errors": [1, "source"]}, *[{"elems": 16, "bytes": 64}] * 3]
+    jobs = [one.job for one in job_list.from_dicts(told)]
+    options = {"t_probe": 400, "memory_latency": 900}
+    watchdog = job_run.sound_watchdog(400, LinkFaults(), jobs, 16, n_nodes=2, memory_latency=900)
+    outcome = run_raw(told, watchdog=watchdog if is_sound else 1700, **options)
+    assert outcome.ok, outcome.first
+    assert (outcome.barked == 0) is is_sound
 
 
 def test_memory_fails_where_no_shorter_job_reaches():
