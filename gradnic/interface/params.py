@@ -341,7 +341,8 @@ PRESETS |= {
 def preset(name: str, changes: Iterable[str] = ()) -> Any:
     """Parameters of the preset `name`, with `changes` as ("parameter=value", …).
 
-    ValueError for an unknown preset or parameter, and for a value out of range.
+    ValueError for an unknown preset or parameter, one that is there twice, and a value out of
+    range.
     """
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
@@ -355,6 +356,8 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
                 f"a parameter of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
                 f"not {change!r}"
             )
+        if key in parsed:
+            raise ValueError(f"{key} must be set once, not to {parsed[key]} and {value}")
         try:
             parsed[key] = whole(value) if kinds[key] is int else value
         except ValueError:

@@ -16,7 +16,7 @@ SHELLS = {
 def shell(name, changes=()):
     """Options of a shell, with `changes` as ("key=value", …); an object with a method `files`.
 
-    ValueError for an unknown shell or key, and for a value out of range.
+    ValueError for an unknown shell or key, one that is there twice, and a value out of range.
     """
     if name not in SHELLS:
         raise ValueError(f"shell must be one of {', '.join(SHELLS)}, not {name!r}")
@@ -30,6 +30,8 @@ def shell(name, changes=()):
                 f"an option of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
                 f"not {change!r}"
             )
+        if key in values:
+            raise ValueError(f"{key} must be set once, not to {values[key]} and {value}")
         try:
             values[key] = whole(value) if kinds[key] is int else value
         except ValueError:

@@ -105,6 +105,17 @@ def test_changes_stand_in_any_order(preset, changes):
         assert {key: getattr(found, key) for key in changes} == changes
 
 
+def test_a_key_is_set_once():
+    """As of ``synth jobs128+n_ports=1+n_ports=2``, and of a shell by both spellings."""
+    with pytest.raises(ValueError, match="n_ports must be set once, not to 1 and 2"):
+        params.preset("jobs128", ("n_ports=1", "n_ports=2"))
+    with pytest.raises(ValueError, match="tap must be set once, not to sync and direct"):
+        shells.shell("corundum", ("tap=sync", "tap=direct"))
+    words = ["--preset", "inline4", "--shell", "corundum"]
+    run = gradnic(*words, "--set", "n_ports=1", "--set", "shell.n_ports=2")
+    assert "n_ports must be set once, not to 1 and 2" in run.output + str(run.exception)
+
+
 def test_whole_numbers_are_decimal_or_hexadecimal():
     assert params.preset("scheduler64", ("n_rows=0x10",)).n_rows == 16
     assert params.preset("scheduler64", ("n_nodes=017",)).n_nodes == 17
