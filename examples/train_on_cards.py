@@ -2,7 +2,7 @@
 
 Two cards without hardware stand at UDP sockets here; each worker knows only its own.
 
-python examples/train_on_cards.py (needs PyTorch: pip install torch==2.13.0)
+python examples/train_on_cards.py (needs PyTorch: pip install -e '.[train]')
 """
 
 import tempfile

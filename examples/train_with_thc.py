@@ -1,6 +1,6 @@
 """Machine-learning engineers: two workers of PyTorch DDP whose gradients go through THC.
 
-python examples/train_with_thc.py (needs PyTorch: pip install torch==2.13.0)
+python examples/train_with_thc.py (needs PyTorch: pip install -e '.[train]')
 """
 
 import tempfile

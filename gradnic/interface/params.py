@@ -264,7 +264,7 @@ class Jobs(Offload):
     """Offload card that takes jobs: `n_active` of them side by side, `n_tables` schedule tables.
 
     n_engines : for rounds of so many of them, 1 to `n_active`; 0: of all. Jobs with THC spend most
-    of their time in passes, which need none.
+    of their time in passes, which need none. n_rows : a power of two with several tables.
     bf16, scale, maxima : 1 has BF16, in memory and on the wire; means, not with `thc`, whose
     results are means; maxima. gives_up : 0 refuses jobs that let a share of their packets miss.
     thc : 1 has jobs with THC, and three more memory ports; feedback : 1 has error feedback with
@@ -307,6 +307,11 @@ class Jobs(Offload):
         check_range("n_engines", self.n_engines, 0, self.n_active)
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")
+        if self.n_tables > 1 and self.n_rows & (self.n_rows - 1):  # one behind the other
+            raise ValueError(
+                f"n_rows must be a power of two where n_tables is {self.n_tables}, "
+                f"not {self.n_rows!r}"
+            )
 
 
 PRESETS: dict[str, Any] = {

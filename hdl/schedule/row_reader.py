@@ -106,7 +106,7 @@ def check_tables(n_tables: int, size: int) -> None:
     if not 1 <= n_tables <= 16 or n_tables & (n_tables - 1):
         raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {n_tables!r}")
     if n_tables > 1 and size & (size - 1):
-        raise ValueError(f"several tables must be of a power of two of entries, not {size!r}")
+        raise ValueError(f"depth must be a power of two where n_tables is {n_tables}, not {size!r}")
 
 
 class RowReader(wiring.Component):

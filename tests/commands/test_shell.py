@@ -105,6 +105,12 @@ def test_changes_stand_in_any_order(preset, changes):
         assert {key: getattr(found, key) for key in changes} == changes
 
 
+def test_several_tables_are_of_a_power_of_two():
+    with pytest.raises(ValueError, match="n_rows must be a power of two where n_tables is 4"):
+        params.preset("jobs128", ("n_rows=513",))
+    assert params.preset("jobs128", ("n_rows=513", "n_tables=1")).n_rows == 513
+
+
 def test_a_key_is_set_once():
     """As of ``synth jobs128+n_ports=1+n_ports=2``, and of a shell by both spellings."""
     with pytest.raises(ValueError, match="n_ports must be set once, not to 1 and 2"):
