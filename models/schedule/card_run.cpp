@@ -1,5 +1,6 @@
 // Event loop of `gradnic.models.schedule.card_run`, which explains it: offload cards, packet by packet.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <queue>
@@ -38,7 +39,7 @@ struct Output {
 	int64_t delivered, parked;
 };
 
-enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, HEAD, FRAMED };
+enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, TAKE, HEAD, FRAMED };
 
 struct Run {
 	int64_t row, m;  // m < 0: of a terminal row, to nobody
@@ -383,27 +384,38 @@ struct Loop {
 			push(now - time + in.latency[l], HOP, l, frame, 0, hop + 1);
 			return;
 		}
-		// stored whole before it is looked at, behind the link's frames before it
+		// stored whole before it is looked at, behind the link's frames before it; beats leave at
+		// whole cycles
 		double in_words = double(bytes(frame) - in.between) / in.port_bytes;
-		came[l] = std::max(came[l], now + in.latency[l]) + in_words;
-		push(came[l], CAME, l, frame);
+		double begins = std::ceil(now - time) + std::floor(time);
+		came[l] = std::max(came[l], begins + in.latency[l]) + in_words;
+		Frame whole = frame;
+		whole.since = came[l];
+		push(came[l], CAME, l, whole);
 	}
 
-	// Way in: a frame of each port in turn
+	// Way in: a frame of each port in turn. Where none is under way the port whose turn it was
+	// may begin at once, and another a cycle later; all that come in a cycle are seen together.
 
-	void take(int32_t v, double now) {
+	void take(int32_t v, double now, bool ends = false) {
 		Card &card = cards[v];
 		if (card.taking) return;
-		for (size_t k = 1; k <= card.entered.size(); k++) {
-			size_t port = (card.port + k) % card.entered.size();
-			if (card.entered[port].empty()) continue;
-			Frame frame = card.entered[port].front();
-			card.entered[port].pop_front();
-			card.port = port;
-			card.taking = true;
-			push(now + std::max(stored(frame), in.control), LOCATE, v, frame);
-			return;
-		}
+		size_t n = card.entered.size(), chosen = n;
+		auto offers = [&](size_t k, double since) {
+			const auto &frames = card.entered[(card.port + k) % n];
+			return !frames.empty() && frames.front().since <= since;
+		};
+		for (size_t k = 1; ends && k < n && chosen == n; k++)  // in the cycle of the last beat
+			if (offers(k, now - 1)) chosen = k;
+		bool at_once = chosen < n || offers(0, now);
+		for (size_t k = 0; k < n && chosen == n; k++)
+			if (offers(k, now)) chosen = k;
+		if (chosen == n) return;
+		card.port = (card.port + chosen) % n;
+		Frame frame = card.entered[card.port].front();
+		card.entered[card.port].pop_front();
+		card.taking = true;
+		push(now + !at_once + std::max(stored(frame), in.control), LOCATE, v, frame);
 	}
 
 	void locate(const Frame &frame, double now) {
@@ -504,13 +516,14 @@ struct Loop {
 				auto &entered = cards[v].entered;
 				if (int64_t(entered.size()) <= in.port[at]) entered.resize(in.port[at] + 1);
 				entered[in.port[at]].push_back(frame);
-				take(v, now);
+				if (!cards[v].taking) push(now, TAKE, v);
 				break;
 			}
+			case TAKE: take(at, now); break;
 			case LOCATE:
 				cards[at].taking = false;
 				locate(frame, now);
-				take(at, now);
+				take(at, now, true);
 				break;
 			case GOT:
 				if (--left[at]) break;

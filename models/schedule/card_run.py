@@ -8,11 +8,12 @@ the next of them; it waits for what they head, and where a frame's port has no r
 sends what it has stored whole in the order in which it came.
 
 On the other side a frame is stored whole at its port. The ports take turns on the way in, a frame
-each, at a word a cycle; behind it locator, receiver and memory take one frame after the other. A
-row's contributions count once they are written. A PROBE is answered when the receiver has looked
-at its packets; the sender hears one answer after the other, which takes the longer the later the
-place of its run is, and the receiver stands still while some wait. Switches pass frames on in the
-order of their coming, without a limit to what waits.
+each, at a word a cycle; behind a pause the one whose turn it was goes first, and others a cycle
+later (hdl/frame/round_robin.py). Behind it locator, receiver and memory take one frame after the
+other. A row's contributions count once they are written. A PROBE is answered when the receiver has
+looked at its packets; the sender hears one answer after the other, which takes the longer the later
+the place of its run is, and the receiver stands still while some wait. Switches pass frames on in
+the order of their coming, without a limit to what waits.
 """
 
 from dataclasses import asdict

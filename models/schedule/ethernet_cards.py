@@ -113,7 +113,7 @@ class PartTimes:
     per_packet: int = 6
     give: int = 9
     land: int = 51
-    told: int = 7
+    told: int = 3
     heads: int = 3
     addressed: int = 7
     end: int = 4

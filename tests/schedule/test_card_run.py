@@ -21,7 +21,7 @@ def run(spelling, algorithm, n_bytes, card, ports=None, **options):
 
 
 CARDS = [
-    ("ring:4", "ring", 1, 1408, 3447), ("ring:4", "ring", 1, 22528, 12315),
+    ("ring:4", "ring", 1, 1408, 3447), ("ring:4", "ring", 1, 22528, 12290),
     ("torus:2x2", "ring", 1, 8192, 6250), ("torus:2x2", "multitree", 1, 8192, 4445),
     ("torus:2x2", "multitree", 2, 8192, 3486), ("torus:2x2", "bfb", 4, 8192, 4106),
     ("full:4", "multitree", 1, 16384, 5248), ("fattree:4x1", "ring", 1, 8192, 6308),
@@ -31,27 +31,28 @@ CARDS = [
     ("torus:4x4", "multitree", 2, 65536, 12897), ("torus:4x4", "multitree", 4, 65536, 13823),
     ("torus:4x4", "bfb", 4, 65536, 14582), ("torus:4x4", "multitree", 4, 262144, 47122),
     ("torus:4x4", "multitree", 1, 262144, 75197), ("torus:4x4", "bfb", 4, 16384, 8502),
+    ("torus:4x4", "multitree", 3, 65536, 14282),
 ]  # fmt: skip
 WIDE = [
     ("ring:4", "ring", 1, 22528, 5156), ("torus:2x2", "multitree", 2, 16384, 3366),
     ("torus:2x2", "bfb", 4, 16384, 4246), ("torus:4x4", "ring", 1, 65536, 19957),
     ("torus:4x4", "multitree", 1, 65536, 12051), ("torus:4x4", "multitree", 2, 65536, 11242),
 ]  # fmt: skip
-FAR = [("torus:4x4", "multitree", 3, 65536, 14282), ("mesh:3x3", "multitree", 2, 65536, 23250)]
+FAR = [("mesh:3x3", "multitree", 2, 65536, 23250)]
 
 
 @pytest.mark.parametrize(
     ("spelling", "algorithm", "chunks", "n_floats", "cycles", "port_lanes", "apart"),
     [*((*one, 4, 0.03) for one in CARDS), *((*one, 16, 0.03) for one in WIDE),
-     *((*one, 4, 0.04) for one in FAR)],
+     *((*one, 4, 0.033) for one in FAR)],
 )  # fmt: skip
 def test_offload_cards_take_what_rtl_takes(
     spelling, algorithm, chunks, n_floats, cycles, port_lanes, apart
 ):
-    """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4` and 16, 26 and 27 November 2026.
+    """RTL cycles of `gradnic cosim card --lanes 16 --port-lanes 4` and 16, 26 to 28 November 2026.
 
-    Only the ring of 1,408 floats was measured for the parts. The first of `FAR` takes 13,675 and
-    14,012 cycles in RTL with links a cycle shorter and longer.
+    Only the ring of 1,408 floats was measured for the parts. MultiTree in three chunks takes 13,675
+    and 14,012 cycles in RTL with links a cycle shorter and longer.
     """
     card = of_offload_card(16, port_lanes)
     got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
@@ -70,6 +71,16 @@ def test_offload_cards_on_a_switch_take_what_rtl_takes(nodes, algorithm, n_float
     card = dataclasses.replace(of_offload_card(16, delay=250), link_bytes_per_cycle=50)
     got = run(f"fattree:{nodes}x1", algorithm, 4 * n_floats, card).cycles
     assert abs(got / cycles - 1) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("chunks", "n_floats", "cycles"),
+    [(1, 3168, 4727), (1, 6336, 5606), (2, 6336, 5682), (2, 12672, 7324), (1, 12672, 7371)],
+)
+def test_ports_take_turns_as_those_of_rtl(chunks, n_floats, cycles):
+    """Frames come to several ports in one cycle. RTL of 28 November 2026, seen after the rule."""
+    got = run("mesh:3x3", "multitree", 4 * n_floats, of_offload_card(16, 4), chunks=chunks).cycles
+    assert abs(got / cycles - 1) < 0.005
 
 
 def test_offload_cards_by_hand():
