@@ -3,7 +3,7 @@
 import click
 
 from gradnic import quantities as q
-from gradnic.interface.job import Collective, JobStatus, Refusal
+from gradnic.interface.job import Collective, ending
 from gradnic.models.offload.memory import DRAMS
 from gradnic.output import PICTURES, console, table, write_json, write_picture
 from gradnic.packages import require
@@ -174,10 +174,4 @@ def run(
 
 def _ended(job):
     """How a job ended, in words."""
-    if job["status"] is None:
-        return "-"
-    status = JobStatus(job["status"])
-    word = status.name.lower()
-    if status == JobStatus.REFUSED:
-        return f"{word}: {Refusal(job['detail']).name.lower()}"
-    return f"{word} at row {job['detail']}" if status == JobStatus.STUCK else word
+    return "-" if job["status"] is None else ending(job["status"], job["detail"])

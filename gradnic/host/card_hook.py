@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind, Operation, ending
 from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
@@ -239,10 +239,11 @@ class CardHook:
                 raise TimeoutError(f"job {id} has not ended in {self._timeout} s")
 
     def _finish(self, ended, future, buffer, octets, address, deadline):
-        status = JobStatus(ended.status)
-        if status not in (JobStatus.DONE, JobStatus.SHORT):
+        if ended.status not in (JobStatus.DONE, JobStatus.SHORT):
+            codec = JobCodec(self._fields["codec"]).name
             raise RuntimeError(
-                f"job {ended.id} ended as {status.name.lower()}, detail {ended.detail}"
+                f"job {ended.id}, codec {codec} of {buffer.numel()} values of {buffer.dtype}, "
+                f"ended as {ending(ended.status, ended.detail)}"
             )
         octets[:] = self._card.link.load(address, -(-octets.size // 4) * 4)[: octets.size]
         if self._divisor != 1:

@@ -103,6 +103,15 @@ class Refusal(IntEnum):
     FEEDBACK = 11  # error feedback without THC, or on a card that has none
 
 
+def ending(status: int, detail: int) -> str:
+    """How a job ended, in words: ``done``, ``refused: codec``, ``stuck at row 3``."""
+    word = JobStatus(status).name.lower()
+    if status == JobStatus.REFUSED:
+        reasons = {reason.value: reason.name.lower() for reason in Refusal}
+        return f"{word}: {reasons.get(detail, f'reason {detail}')}"
+    return f"{word} at row {detail}" if status == JobStatus.STUCK else word
+
+
 DESCRIPTOR = Header(
     "descriptor",
     0,

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from gradnic.host.card_hook import CardHook
-from gradnic.interface.job import Completion, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.job import Completion, JobCodec, JobStatus, Kind, Operation, Refusal
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
 
@@ -15,9 +15,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 class Card:
     """Memory, and jobs that end at once with a status, their result three times the source."""
 
-    def __init__(self, status=JobStatus.DONE, *, full=False, gone=False):
+    def __init__(self, status=JobStatus.DONE, *, detail=0, full=False, gone=False):
         self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
         self.status, self.full, self.gone, self.aborted = status, full, gone, []
+        self.detail = detail
 
     def store(self, address, octets):
         octets = bytes(memoryview(octets).cast("B"))
@@ -36,7 +37,7 @@ class Card:
         view = memoryview(self.memory)[job.source : job.source + size * job.elems]
         told = torch.frombuffer(view, dtype=torch.float32 if size == 4 else torch.bfloat16)
         told *= 3
-        self.ended.append(Completion(id=job.id, status=int(self.status)))
+        self.ended.append(Completion(id=job.id, status=int(self.status), detail=self.detail))
 
     def abort(self, id):
         self.aborted.append(id)
@@ -186,7 +187,19 @@ def test_a_hook_over_a_new_process_group_begins_anew(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("card", "values", "error", "said"),
     [
-        (Card(JobStatus.STUCK), torch.ones(4), RuntimeError, "ended as stuck, detail 0"),
+        (
+            Card(JobStatus.STUCK),
+            torch.ones(4),
+            RuntimeError,
+            "codec RAW32 of 4 .*ended as stuck at row 0",
+        ),
+        (
+            Card(JobStatus.REFUSED, detail=Refusal.CODEC),
+            torch.ones(4, dtype=torch.bfloat16),
+            RuntimeError,
+            r"of 4 values of torch\.bfloat16, ended as refused: codec$",
+        ),
+        (Card(JobStatus.REFUSED, detail=99), torch.ones(4), RuntimeError, "refused: reason 99$"),
         (Card(gone=True), torch.ones(4), ConnectionError, "the card is gone"),
         (
             Card(),
@@ -210,7 +223,7 @@ def test_the_last_bucket_of_a_step_tells_what_went_wrong_with_any():
     """Of an error in a future DDP makes one of its own, on a cast."""
     hook = CardHook(Card(JobStatus.STUCK), memory=(0, 4096))
     hook.average(None, Bucket(0, torch.ones(4)))
-    with pytest.raises(RuntimeError, match=r"job \d+ ended as stuck, detail 0"):
+    with pytest.raises(RuntimeError, match=r"job \d+, .* ended as stuck at row 0"):
         hook.average(None, Bucket(1, torch.ones(4), last=True))
     hook.close()
     card = Card()
@@ -235,7 +248,7 @@ def test_every_step_behind_one_that_failed_says_why(alone):
     card.status = JobStatus.STUCK
     for _ in range(2):
         network.zero_grad()
-        with pytest.raises(RuntimeError, match=r"job \d+ ended as stuck, detail 0"):
+        with pytest.raises(RuntimeError, match=r"job \d+, .* ended as stuck at row 0"):
             model(torch.ones(2, 4)).sum().backward()
     hook.close()
 
