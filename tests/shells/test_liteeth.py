@@ -168,3 +168,9 @@ def test_a_card_with_jobs_has_the_same_two_memories():
 def test_options_are_checked():
     with pytest.raises(ValueError, match="bits must be 8, 16, 32 or 64, not 24"):
         LiteEth(24)
+
+
+@pytest.mark.parametrize("preset", ["inline32", "offload1024"])
+def test_a_card_is_at_most_64_times_as_wide_as_the_core(preset):
+    with pytest.raises(ValueError, match="bits must be at least 16 around a card of 1024, not 8"):
+        LiteEth(8).files(params.preset(preset))

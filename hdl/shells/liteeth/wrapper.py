@@ -31,6 +31,7 @@ from ..common.tap_registers import TapRegisters
 from .note import MEMORY, NOTE
 
 MODULE = "gradnic_liteeth"
+WIDEST = 64  # times the MAC core's, of a card: `WidthConverter`
 WIDTHS = (8, 16, 32, 64)
 STREAMS = {"host_tx": True, "mac_tx": False, "mac_rx": True, "host_rx": False}
 """Of a card, and whether frames enter it there."""
@@ -241,6 +242,13 @@ class LiteEth:
 
     def bridge(self, parameters):
         """The circuit around the card that `parameters` describe."""
+        lanes = getattr(parameters, "n_lanes", 0)
+        card_bits = 32 * lanes or 8 * parameters.n_bytes
+        if card_bits > WIDEST * self.bits:
+            raise ValueError(
+                f"bits must be at least {card_bits // WIDEST} around a card of {card_bits}, "
+                f"not {self.bits}"
+            )
         card = tops.core(parameters, meta_width=0)
         if isinstance(parameters, params.Offload):
             card = SharedMemory(card)
