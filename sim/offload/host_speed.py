@@ -26,7 +26,7 @@ class Raw:
         self.cluster, self.node, self.session = cluster, node, cluster.now & 0xFFFFFFFF
         self.ends, self.seq, self.ended = card_and_host(node), 0, 0
         self.heard = len(cluster.to_host(node, 0))
-        self.rules = cluster._rules(cluster._faults)
+        self.rules = cluster._by
         self.ask(Kind.HELLO, elems=payload)
         self.wait(lambda told: told["kind"] == Kind.HELLO)
 
