@@ -26,6 +26,7 @@ from ..engine.cluster_library import fitting
 from .library import build
 
 MAX_WORDS = 16384  # of a card's memory
+AT_ONCE, GOES_ON = 4096, -2  # cycles between which signals are heard; see ``cluster.cpp``
 
 
 def _integers(op):
@@ -311,9 +312,11 @@ class Cluster:
             max_cycles = int(starts.max()) + 200_000 + 40 * self.n_floats
         threshold = ALWAYS if duty >= 1 else int(duty * 2.0**64)
         cycles = self._library.cluster_run(
-            self._self, starts.ctypes.data, max_cycles, threshold, seed, done.ctypes.data,
-            links.ctypes.data,
-        )  # fmt: skip
+            self._self, starts.ctypes.data, max_cycles, threshold, seed, AT_ONCE
+        )
+        while cycles == GOES_ON:
+            cycles = self._library.cluster_go(self._self, AT_ONCE)
+        self._library.cluster_told(self._self, done.ctypes.data, links.ctypes.data)
         replicas = np.stack([self._dump(node) for node in range(n_nodes)])
         status = [self._status(node) for node in range(n_nodes)]
         return Result(None if cycles < 0 else int(done.max()), done, replicas, links, status)

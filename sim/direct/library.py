@@ -22,7 +22,9 @@ _FUNCTIONS = {
     "tick": ([_POINTER, _NUMBER], None),
     "load": ([*_PLACE, _NUMBER, _POINTER], None),
     "dump": ([*_PLACE, _NUMBER, _POINTER], None),
-    "run": ([_POINTER, _POINTER, _NUMBER, _UNSIGNED, _UNSIGNED, _POINTER, _POINTER], _NUMBER),
+    "run": ([_POINTER, _POINTER, _NUMBER, _UNSIGNED, _UNSIGNED, _NUMBER], _NUMBER),
+    "go": ([_POINTER, _NUMBER], _NUMBER),
+    "told": ([_POINTER, _POINTER, _POINTER], None),
 }
 _ROUTE_AT = sum(list(HEAD.values())[: list(HEAD).index("route")])
 

@@ -70,6 +70,7 @@ struct MemoryPort {  // AXI4: in order, `latency` cycles
 };
 
 constexpr int LOOK = 256;  // cycles between two looks whether cards hang
+constexpr int GOES_ON = -2;
 
 enum Due { DATA, ROOM, HEARING };  // of the card: W, RREADY, BREADY
 
@@ -155,6 +156,11 @@ struct Cluster {
 	std::vector<Sent> sent;
 	std::vector<uint8_t> sent_bytes;
 	std::vector<Given> given;
+
+	struct Run {  // see cluster_run
+		int64_t begin, end, *done_at, late, still, moved, last;
+		size_t n_done;
+	} run{};
 
 	int64_t upset_node = 0, upset_bit = 0, upset_at = -1;
 
@@ -632,32 +638,42 @@ void cluster_inject(void *self, int64_t node, int64_t port, int64_t at, int64_t 
 	c.cards[node].ports[port].wire.push({c.now + at, c.order++, {frame, frame + n}});
 }
 
-// Cycles until all cards are done and nothing is under way, or -1: after `max_cycles`, or sooner if
-// a burst waits for its card for `late` cycles, or no memory moves for `still`; 0: however long.
-int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at,
-                    int64_t late, int64_t still) {
+// Goes on with a run for at most `n_cycles`: as of cluster_run, or GOES_ON.
+int64_t cluster_go(void *self, int64_t n_cycles) {
 	Cluster &c = cluster(self);
-	c.rules = *rules;
-	c.sent.clear(), c.sent_bytes.clear(), c.given.clear();
-	int64_t begin = c.now, moved = -1, last = c.now;
-	size_t n_done = 0;
-	for (size_t n = 0; n < c.cards.size(); n++)
-		done_at[n] = -1;
-	while (c.now - begin < max_cycles && n_done < c.cards.size()) {
+	Cluster::Run &run = c.run;
+	int64_t until = std::min(run.end, c.now + n_cycles);
+	while (c.now < until && run.n_done < c.cards.size()) {
 		c.cycle();
 		for (size_t n = 0; n < c.cards.size(); n++)
-			if (done_at[n] < 0 && c.now - begin > 16 && get_done(*c.cards[n].design)) {
-				done_at[n] = c.now - begin;
-				n_done++;
+			if (run.done_at[n] < 0 && c.now - run.begin > 16 && get_done(*c.cards[n].design)) {
+				run.done_at[n] = c.now - run.begin;
+				run.n_done++;
 			}
 		if (c.now % LOOK)
 			continue;
-		if (int64_t n = c.moved(); n != moved)
-			moved = n, last = c.now;
-		if ((late && c.late(late)) || (still && c.now - last >= still))
-			break;
+		if (int64_t n = c.moved(); n != run.moved)
+			run.moved = n, run.last = c.now;
+		if ((run.late && c.late(run.late)) || (run.still && c.now - run.last >= run.still))
+			run.end = until = c.now;
 	}
-	return n_done == c.cards.size() ? c.now - begin : -1;
+	if (run.n_done == c.cards.size())
+		return c.now - run.begin;
+	return c.now < run.end ? GOES_ON : -1;
+}
+
+// Cycles until all cards are done and nothing is under way, or -1: after `max_cycles`, or sooner if
+// a burst waits for its card for `late` cycles, or no memory moves for `still`; 0: however long.
+// GOES_ON after `n_cycles` of them: cluster_go has the rest, which writes to `done_at`, too.
+int64_t cluster_run(void *self, const Rules *rules, int64_t max_cycles, int64_t *done_at,
+                    int64_t late, int64_t still, int64_t n_cycles) {
+	Cluster &c = cluster(self);
+	c.rules = *rules;
+	c.sent.clear(), c.sent_bytes.clear(), c.given.clear();
+	c.run = {c.now, c.now + max_cycles, done_at, late, still, -1, c.now, 0};
+	for (size_t n = 0; n < c.cards.size(); n++)
+		done_at[n] = -1;
+	return cluster_go(self, n_cycles);
 }
 
 // So many cycles, whether or not cards are done, by the rules of the last run.

@@ -27,6 +27,7 @@ ELEM_BYTES = 4
 FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 TENSOR, GEN = 1, 1
 MOST, SLOW = 2_000_000, 100  # cycles of a round, and of each of its elements
+AT_ONCE, GOES_ON = 4096, -2  # cycles between which signals are heard; see ``cluster.cpp``
 
 
 @dataclass
@@ -386,7 +387,10 @@ class OffloadCluster(Cards):
             max_cycles or MOST + SLOW * self.n_elems,
             done.ctypes.data,
             *limits,
+            AT_ONCE,
         )
+        while cycles == GOES_ON:
+            cycles = self.call("go", AT_ONCE)
         if cycles < 0 and not max_cycles:
             raise Unfinished(
                 f"cards {np.flatnonzero(done < 0).tolist()} are not done after "

@@ -7,6 +7,7 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.codec import Inceptionn, Raw, Thc
 from gradnic.models.thc.worker import Worker
 
+from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from .cluster import OffloadCluster
@@ -126,7 +127,10 @@ def crossing(make, n_frames, load, least, most):
     busy.programs(load, least, most)
     cycles, rounds = 0, 0
     while not rounds or busy.foreign()[0]["made"] < n_frames:
-        cycles, rounds = cycles + busy.round().cycles, rounds + 1
+        try:
+            cycles, rounds = cycles + busy.round().cycles, rounds + 1
+        except Unfinished as error:
+            raise Unfinished(f"{error}; frames of others take {load:.4g} of each link") from None
     busy.drain()
     counts, with_ = busy.foreign()
     alone = make()

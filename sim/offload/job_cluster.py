@@ -371,7 +371,9 @@ class JobCluster(Cards):
         """Run, and keep what was sent: before it, while hosts were at work, and in it."""
         done = np.zeros(self.table.n_nodes, np.int64)
         self._keep()
-        self.library.cluster_run(self._self, ctypes.byref(rules), n_cycles, done.ctypes.data, 0, 0)
+        self.library.cluster_run(
+            self._self, ctypes.byref(rules), n_cycles, done.ctypes.data, 0, 0, n_cycles
+        )
         self._n_kept = 0  # it has begun a new list
         self._lost += self._given_up()
         self._keep()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -97,6 +98,24 @@ def test_a_phase_fills_the_link(codec):
         assert phase["wire"] > 0.97
     if codec == "none":  # 94.1 % is what heads and gaps leave
         assert all(phase["payload"] > 0.91 for phase in found.values())
+
+
+def test_a_run_hears_signals():
+    """Ctrl-C does not wait for the end of a round, here of half a million cycles."""
+    one = measure()
+    one.link_bytes = 0.25
+
+    def heard(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, heard)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            one.round()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert one.cluster.call("now") < 200_000
 
 
 @pytest.mark.parametrize(("load", "sizes"), [(0.9, (60, 300)), (0.5, (60, 1514))])
