@@ -1,5 +1,6 @@
 """Order of the suite, and what every run of it says first: the seed that all noise comes from."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,21 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"tests/conftest.py names {gone[0]}, which is gone")
     order = {ROOT / name: at for at, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path, len(LONG)))
+
+
+@pytest.fixture
+def interrupted():
+    """Function (call): calls it, and interrupts it after 0.2 s, as Ctrl-C does."""
+
+    def heard(*_):
+        raise KeyboardInterrupt
+
+    def interrupt(call):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+    before = signal.signal(signal.SIGALRM, heard)
+    yield interrupt
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

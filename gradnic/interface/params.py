@@ -352,19 +352,28 @@ def preset(name: str, changes: Iterable[str] = ()) -> Any:
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
     parameters = PRESETS[name]
+    # at once: whether one fits may depend on others
+    return replace(parameters, **changed(f"a parameter of {name}", parameters, changes))
+
+
+def changed(what: str, parameters: Any, changes: Iterable[str]) -> dict[str, Any]:
+    """{key: value} of `changes` as ("key=value", …) to the fields of a dataclass.
+
+    ValueError, which says `what` they are, for an unknown key, one that is there twice, and a value
+    that is no number where the field is one.
+    """
     kinds: dict[str, Any] = {field.name: field.type for field in fields(parameters)}
-    parsed: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or key not in kinds:
             raise ValueError(
-                f"a parameter of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
-                f"not {change!r}"
+                f"{what} must be set as {' or '.join(f'{k}=…' for k in kinds)}, not {change!r}"
             )
-        if key in parsed:
-            raise ValueError(f"{key} must be set once, not to {parsed[key]} and {value}")
+        if key in values:
+            raise ValueError(f"{key} must be set once, not to {values[key]} and {value}")
         try:
-            parsed[key] = whole(value) if kinds[key] is int else value
+            values[key] = whole(value) if kinds[key] is int else value
         except ValueError:
             raise ValueError(f"{key} must be a number, not {value!r}") from None
-    return replace(parameters, **parsed)  # at once: whether one fits may depend on others
+    return values

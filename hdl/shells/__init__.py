@@ -1,9 +1,8 @@
 """Wrappers that put a card into a NIC shell: a folder for each, and the parts they share."""
 
-from dataclasses import fields
 from importlib import import_module
 
-from gradnic.text_file import whole
+from gradnic.interface.params import changed
 
 SHELLS = {
     "corundum": ("Corundum", "application block, on the sync or the direct tap"),
@@ -21,19 +20,4 @@ def shell(name, changes=()):
     if name not in SHELLS:
         raise ValueError(f"shell must be one of {', '.join(SHELLS)}, not {name!r}")
     kind = getattr(import_module(f".{name}.wrapper", __package__), SHELLS[name][0])
-    kinds = {field.name: field.type for field in fields(kind)}
-    values = {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals or key not in kinds:
-            raise ValueError(
-                f"an option of {name} must be set as {' or '.join(f'{k}=…' for k in kinds)}, "
-                f"not {change!r}"
-            )
-        if key in values:
-            raise ValueError(f"{key} must be set once, not to {values[key]} and {value}")
-        try:
-            values[key] = whole(value) if kinds[key] is int else value
-        except ValueError:
-            raise ValueError(f"{key} must be a number, not {value!r}") from None
-    return kind(**values)
+    return kind(**changed(f"an option of {name}", kind, changes))

@@ -7,6 +7,7 @@ starts the round.
 
 import ctypes
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from amaranth.hdl import Shape
@@ -22,11 +23,10 @@ from gradnic.interface.schedule_table import Layout
 
 from ..engine import encoding
 from ..engine.batch_job import ALWAYS
-from ..engine.cluster_library import fitting
+from ..engine.cluster_library import AT_ONCE, fitting, to_the_end
 from .library import build
 
 MAX_WORDS = 16384  # of a card's memory
-AT_ONCE, GOES_ON = 4096, -2  # cycles between which signals are heard; see ``cluster.cpp``
 
 
 def _integers(op):
@@ -314,8 +314,7 @@ class Cluster:
         cycles = self._library.cluster_run(
             self._self, starts.ctypes.data, max_cycles, threshold, seed, AT_ONCE
         )
-        while cycles == GOES_ON:
-            cycles = self._library.cluster_go(self._self, AT_ONCE)
+        cycles = to_the_end(partial(self._library.cluster_go, self._self), cycles)
         self._library.cluster_told(self._self, done.ctypes.data, links.ctypes.data)
         replicas = np.stack([self._dump(node) for node in range(n_nodes)])
         status = [self._status(node) for node in range(n_nodes)]

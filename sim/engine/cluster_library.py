@@ -9,7 +9,16 @@ from amaranth.hdl import Shape
 from . import elaborated, tools, verilated
 from .design_ports import member, ports_of
 
+AT_ONCE = 4096  # cycles of a run between which signals are heard
+GOES_ON = -2  # what engines' ``run`` and ``go`` return before a run's end
 INCLUDED = re.compile(r'#include "(\w+\.h)"')
+
+
+def to_the_end(go, told):
+    """Let a run go on until its end; what it says then. go : function (cycles). told : so far."""
+    while told == GOES_ON:
+        told = go(AT_ONCE)
+    return told
 
 
 def _header(names, plain):

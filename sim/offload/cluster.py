@@ -7,6 +7,7 @@ frame is a function of (seed, link, number), the same as for the golden cluster.
 
 import ctypes
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from gradnic.hdl.offload.way_out import PORT_FRAMES
@@ -19,7 +20,7 @@ from gradnic.models.transport.tagger import default_dscp
 from gradnic.errors import Unfinished
 from gradnic.interface.schedule_table import Layout
 
-from ..engine.cluster_library import fitting
+from ..engine.cluster_library import AT_ONCE, fitting, to_the_end
 from .cards import JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, rest
 from .library import build
 
@@ -27,7 +28,6 @@ ELEM_BYTES = 4
 FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 TENSOR, GEN = 1, 1
 MOST, SLOW = 2_000_000, 100  # cycles of a round, and of each of its elements
-AT_ONCE, GOES_ON = 4096, -2  # cycles between which signals are heard; see ``cluster.cpp``
 
 
 @dataclass
@@ -389,8 +389,7 @@ class OffloadCluster(Cards):
             *limits,
             AT_ONCE,
         )
-        while cycles == GOES_ON:
-            cycles = self.call("go", AT_ONCE)
+        cycles = to_the_end(partial(self.call, "go"), cycles)
         if cycles < 0 and not max_cycles:
             raise Unfinished(
                 f"cards {np.flatnonzero(done < 0).tolist()} are not done after "

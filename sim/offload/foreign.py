@@ -2,6 +2,8 @@
 
 import ctypes
 
+import numpy as np
+
 DRAIN = 20_000  # cycles in which all that is under way arrives
 
 
@@ -21,16 +23,23 @@ class Foreign:
         for node, port, other in self.ends:
             self.cluster.call("programs", node, port, other, load, *self.sizes)
 
-    def end(self):
-        """What was made, what came whole and in order, and what came otherwise: three numbers."""
-        self._load(0.0)
-        self.cluster.call("idle", DRAIN)
-        made = good = wrong = 0
+    def told(self):
+        """({made, good, wrong} of all ports, {(node, port): cycles at which its frames left}). good
+        : came whole and in order; wrong : came otherwise.
+        """
+        total, times = np.zeros(3, np.int64), {}
         for node, port, _ in self.ends:
             counts, at = (ctypes.c_int64 * 3)(), ctypes.c_void_p()
-            self.cluster.call("program_counts", node, port, counts, ctypes.byref(at))
-            made, good, wrong = made + counts[0], good + counts[1], wrong + counts[2]
-        return made, good, wrong
+            n = self.cluster.call("program_counts", node, port, counts, ctypes.byref(at))
+            total += np.array(counts)
+            raw = (ctypes.c_int64 * n).from_address(at.value) if n else []
+            times[node, port] = np.array(raw, np.int64)
+        return dict(zip(("made", "good", "wrong"), map(int, total), strict=True)), times
+
+    def drain(self):
+        """No more frames; those under way arrive."""
+        self._load(0.0)
+        self.cluster.call("idle", DRAIN)
 
 
 def _ends(books):

@@ -1,7 +1,5 @@
 """How much of a link offload cards fill, and what they do to other traffic on it, in RTL."""
 
-import ctypes
-
 import numpy as np
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.codec import Inceptionn, Raw, Thc
@@ -11,10 +9,10 @@ from gradnic.errors import Unfinished
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from .cluster import OffloadCluster
+from .foreign import Foreign
 from .run import granularity
 
 WIRE_MORE = 24  # bytes of a frame's FCS, preamble and gap
-DRAIN = 20000  # cycles in which frames that are under way arrive
 SEED = 1
 
 
@@ -82,38 +80,6 @@ class Measure:
             found[name] = dict(zip(("payload", "wire"), least, strict=True))
         return found
 
-    def pairs(self):
-        """(node, port, the other node) of each link's ends, one for each port."""
-        ends = {}
-        for node, book in enumerate(self.cluster.books):
-            for other, address in book.items():
-                if other != node:
-                    ends.setdefault((node, address.port), other)
-        return [(node, port, other) for (node, port), other in ends.items()]
-
-    def programs(self, load, least, most):
-        """Let the hosts send each other frames of `least` to `most` bytes, from now on."""
-        self.sizes = least, most
-        for node, port, other in self.pairs():
-            self.cluster.call("programs", node, port, other, load, least, most)
-
-    def foreign(self):
-        """({made, good, wrong} of all ports, when each frame had left by port)."""
-        total, times = np.zeros(3, np.int64), {}
-        for node, port, _ in self.pairs():
-            counts = (ctypes.c_int64 * 3)()
-            at = ctypes.c_void_p()
-            n = self.cluster.call("program_counts", node, port, counts, ctypes.byref(at))
-            total += np.array(counts)
-            raw = (ctypes.c_int64 * n).from_address(at.value) if n else []
-            times[node, port] = np.array(raw, np.int64)
-        return dict(zip(("made", "good", "wrong"), map(int, total), strict=True)), times
-
-    def drain(self):
-        """No more foreign frames; those under way arrive."""
-        self.programs(0.0, *self.sizes)
-        self.cluster.call("idle", DRAIN)
-
 
 def crossing(make, n_frames, load, least, most):
     """Foreign frames while all-reduces run, and without them.
@@ -124,23 +90,23 @@ def crossing(make, n_frames, load, least, most):
     """
     busy = make()
     busy.cluster.call("keep", 0, 0)
-    busy.programs(load, least, most)
+    others = Foreign(busy.cluster, load, least, most)
     cycles, rounds = 0, 0
-    while not rounds or busy.foreign()[0]["made"] < n_frames:
+    while not rounds or others.told()[0]["made"] < n_frames:
         try:
             cycles, rounds = cycles + busy.round().cycles, rounds + 1
         except Unfinished as error:
             raise Unfinished(f"{error}; frames of others take {load:.4g} of each link") from None
-    busy.drain()
-    counts, with_ = busy.foreign()
+    others.drain()
+    counts, with_ = others.told()
     alone = make()
     alone.cluster.call("keep", 0, 0)
     alone.round()  # the same links; nothing is foreign yet
     start = alone.cluster.call("now")
-    alone.programs(load, least, most)
+    others = Foreign(alone.cluster, load, least, most)
     alone.cluster.call("idle", cycles)
-    alone.drain()
-    _, without = alone.foreign()
+    others.drain()
+    _, without = others.told()
     waits = []
     for port, late in with_.items():
         early = without[port] - start

@@ -197,7 +197,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     n_barked = _barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
     mismatches, first = _compare(cluster, posted, want, memory)
     if others:
-        made, good, wrong = others.end()
+        others.drain()
+        made, good, wrong = others.told()[0].values()
         if made != good or wrong:
             first = first or f"{made} frames of others, {good} came as they were, {wrong} otherwise"
             mismatches += made - good + wrong

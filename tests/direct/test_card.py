@@ -1,7 +1,6 @@
 """The flit layer: links with credits, words and their places, and clusters of cards."""
 
 import dataclasses
-import signal
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from gradnic.models.schedule.topology import parse
 from gradnic.sim.direct import cluster as flit_cluster
 from gradnic.sim.direct.cluster import Cluster, Wires, cosim
 from gradnic.sim.engine import batch, stimulus
+from gradnic.sim.engine.cluster_library import GOES_ON
 from gradnic.sim.proof import formal
 
 from gradnic.interface.flit import HEAD, Share, contributions
@@ -275,23 +275,14 @@ def test_stalls_and_late_starts_change_nothing_but_time(duty):
         assert result.ok, result.first
 
 
-def test_a_run_hears_signals():
+def test_a_run_hears_signals(interrupted):
     """Ctrl-C does not wait for the end of a run, here of 20 million cycles without a flit."""
     topology = parse("ring:2")
     table = compile_table(build(topology, "ring"))
     cluster = Cluster(table, topology, 300, wires=SPEED, n_lanes=8)
-
-    def heard(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, heard)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            cluster.run(np.ones((2, 300), np.float32), duty=0, max_cycles=20_000_000)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert cluster._library.cluster_go(cluster._self, 1) == flit_cluster.GOES_ON
+    values = np.ones((2, 300), np.float32)
+    interrupted(lambda: cluster.run(values, duty=0, max_cycles=20_000_000))
+    assert cluster._library.cluster_go(cluster._self, 1) == GOES_ON
 
 
 def test_a_child_that_never_sends_is_named():

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import goodput as offload_measure
+from gradnic.sim.offload.foreign import Foreign
 from gradnic.sim.offload.job_upsets import Ring
 from gradnic.sim.offload.upsets import upsets, what_helps
 
@@ -100,21 +100,11 @@ def test_a_phase_fills_the_link(codec):
         assert all(phase["payload"] > 0.91 for phase in found.values())
 
 
-def test_a_run_hears_signals():
+def test_a_run_hears_signals(interrupted):
     """Ctrl-C does not wait for the end of a round, here of half a million cycles."""
     one = measure()
     one.link_bytes = 0.25
-
-    def heard(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, heard)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            one.round()
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    interrupted(one.round)
     assert one.cluster.call("now") < 200_000
 
 
@@ -130,10 +120,10 @@ def test_foreign_frames_cross_a_busy_card(load, sizes):
 def test_a_full_line_of_foreign_frames_is_passed():
     one = measure()
     one.round()
-    one.programs(1.0, 60, 200)
+    others = Foreign(one.cluster, 1.0, 60, 200)
     one.cluster.call("idle", 20000)
-    one.drain()
-    counts, times = one.foreign()
+    others.drain()
+    counts, times = others.told()
     assert counts["made"] == counts["good"] > 3900
     assert all((np.diff(at) <= 15).all() for at in times.values())  # no gap but their own
 
