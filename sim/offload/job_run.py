@@ -7,7 +7,6 @@ from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import ELEM_BYTES
 from gradnic.models.offload.plan import Plan
-from gradnic.models.offload.thc_job import areas
 from gradnic.models.schedule import builders, checker
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
@@ -30,6 +29,7 @@ from .foreign import Foreign
 from .job_cluster import EVERYTHING, JobCluster
 from .job_hosts import ReachedCards
 from .job_list import TOO_LONG, check_apart
+from .job_places import places
 from .job_wanted import bounded, cards_say, leaves_of, left_of, result_of, sums_of, written_by
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
@@ -133,11 +133,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     for one in posted:
         if one.errors:
             node, place = one.errors
-            for memory_of, begin, end in _places(cluster, tables, one, posted, place):
+            for memory_of, begin, end in places(cluster, tables, one, posted, place):
                 cluster.spoil(node, begin, end, "errors", memory=memory_of)
         if one.silent:
             node, place, first, n = one.silent
-            for memory_of, begin, end in _places(cluster, tables, one, posted, place):
+            for memory_of, begin, end in places(cluster, tables, one, posted, place):
                 for at, fault in ((first, "silent"), (first + n, "sound")):
                     late.setdefault(at, []).append(
                         (cluster.spoil, node, begin, end, fault, memory_of)
@@ -248,39 +248,6 @@ def _barked(cluster, posted, want, slow):
                 n_barked += 1
                 want[key] = found.status, found.detail, left, None
     return n_barked
-
-
-def _places(cluster, tables, one, posted, place):
-    """(memory, first byte, stop) of where a job's memory may fail; ValueError where shorter jobs
-    reach as far.
-    """
-    job = one.job
-    if place in ("source", "result"):
-        begin = getattr(job, place)
-        return [(0, begin, begin + ELEM_BYTES.get(job.kind, 4) * job.elems)]
-    if place in ("residual", "kept"):
-        begin = job.residual_at(job.half if place == "residual" else 1 - job.half)
-        return [(0, begin, begin + 4 * job.elems)]
-
-    def reaches(job):
-        landing, scratch = -(-4 * job.elems // ALIGN) * ALIGN, 0
-        if job.codec == JobCodec.THC and cluster.thc is not None and job.table < len(tables):
-            landing, scratch = areas(tables[job.table], job.elems, cluster.thc)
-        return cluster.n_ranks * landing if place == "landing" else scratch
-
-    others = [other.job for other in posted if other is not one and other.job.elems < TOO_LONG]
-    first, stop = max(map(reaches, others), default=0), reaches(job)
-    first = -(-first // ALIGN) * ALIGN
-    if first >= stop:
-        raise ValueError(
-            f"job {job.id}: {place} must be longer than that of all other jobs, {first} bytes, not "
-            f"{stop}"
-        )
-    if place == "landing":
-        n, which, begin, step = cluster.n_engines, 1, 0, cluster.landing_bytes
-    else:
-        n, which, begin, step = cluster.n_active, 0, cluster.n_memory, cluster.scratch_bytes
-    return [(which, begin + k * step + first, begin + k * step + stop) for k in range(n)]
 
 
 def _wants(posted, block):
