@@ -317,7 +317,7 @@ def test_entries_of_what_a_card_lacks_are_refused(words, kind, act):
 class PagedMemory:
     """The window of `card_memory` over two memories of `kib` KiB; a read may overtake a write."""
 
-    BASE = 0x200000 + card_memory.OFFSET
+    BASE = 0x100000 + card_memory.OFFSET
 
     def __init__(self, kib):
         self.kib, self.page, self.late = kib, 0xFFFF, []
@@ -348,7 +348,7 @@ class PagedMemory:
 
 def test_memory_page_by_page():
     words = PagedMemory(1024)
-    card = OffloadDriver(words.read, words.write, base=0x200000)
+    card = OffloadDriver(words.read, words.write, base=0x100000)
     n = 1024 * 1024
     assert card.memory.n_bytes == n
     for memory, first in (("gradient", 0), ("landing", n)):
@@ -363,7 +363,7 @@ def test_memory_page_by_page():
 
 def test_memory_takes_any_buffer_as_its_bytes():
     words = PagedMemory(64)
-    memory = OffloadDriver(words.read, words.write, base=0x200000).memory
+    memory = OffloadDriver(words.read, words.write, base=0x100000).memory
     floats = np.arange(1, 17, dtype=np.float32).reshape(4, 4)
     for data in (
         floats, memoryview(floats), floats.view("u1"), floats.astype(">f4"), floats.astype("f2"),
@@ -428,7 +428,7 @@ def test_a_bus_may_be_an_array(words, dtype):
 
 def test_memory_is_checked():
     words = PagedMemory(64)
-    memory = OffloadDriver(words.read, words.write, base=0x200000).memory
+    memory = OffloadDriver(words.read, words.write, base=0x100000).memory
     for deed, said in (
         (lambda: memory.load("result", 0, 4), "memory must be gradient or landing, not 'result'"),
         (lambda: memory.load("gradient", 2, 4), "must be multiples of 4, not 0x2 and 4"),
@@ -440,7 +440,7 @@ def test_memory_is_checked():
             deed()
     words.kib = 0
     with pytest.raises(ValueError, match="the card has no memory on chip"):
-        OffloadDriver(words.read, words.write, base=0x200000).memory.load("gradient", 0, 4)
+        OffloadDriver(words.read, words.write, base=0x100000).memory.load("gradient", 0, 4)
 
 
 @pytest.mark.parametrize(

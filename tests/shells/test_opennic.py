@@ -108,7 +108,8 @@ def test_box():
 BOX = """
 `timescale 1ns/1ps
 module box_250mhz #(
-  parameter USE_PHYS_FUNC = 1, parameter NUM_PHYS_FUNC = 1, parameter NUM_CMAC_PORT = 1
+  parameter USE_PHYS_FUNC = 1, parameter NUM_PHYS_FUNC = 1, parameter NUM_QDMA = 1,
+  parameter NUM_CMAC_PORT = 1
 ) (
   {ports}
 );
@@ -140,10 +141,11 @@ def test_what_the_box_includes_elaborates_in_it(tmp_path):
     ports = []
     for prefix, sent in PORTS.items():
         way, back = ("input", "output") if sent else ("output", "input")
+        count = "NUM_PHYS_FUNC*NUM_QDMA" if "qdma" in prefix else "NUM_CMAC_PORT"
         for field, width in (("tvalid", 1), ("tdata", 512), ("tkeep", 64), ("tlast", 1)):
-            ports.append(f"{way} [{width}*NUM_CMAC_PORT-1:0] {prefix}_{field}")
-        ports += [f"{way} [16*NUM_CMAC_PORT-1:0] {prefix}_{side}" for side in SIDES]
-        ports.append(f"{back} [NUM_CMAC_PORT-1:0] {prefix}_tready")
+            ports.append(f"{way} [{width}*{count}-1:0] {prefix}_{field}")
+        ports += [f"{way} [16*{count}-1:0] {prefix}_{side}" for side in SIDES]
+        ports.append(f"{back} [{count}-1:0] {prefix}_tready")
     for name in ("awaddr", "wdata", "araddr"):
         ports.append(f"input [31:0] s_axil_{name}")
     for name in ("awvalid", "wvalid", "bready", "arvalid", "rready"):
@@ -160,6 +162,15 @@ def test_what_the_box_includes_elaborates_in_it(tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     assert "read_verilog -quiet gradnic_250mhz.v" in files["build_box_250mhz.tcl"]
+    for wrong, said in (  # one function and MAC port of another number, and two QDMAs for one
+        ({"NUM_PHYS_FUNC": 2}, "written for 1 physical function(s) and MAC port(s)"),
+        ({"NUM_QDMA": 2}, "written for one QDMA: build with -num_qdma 1"),
+    ):
+        parameters = [f"-Pbox_250mhz.{name}={value}" for name, value in wrong.items()]
+        build = [*command[:2], "-Wno-portbind", *parameters, *command[2:]]
+        subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+        run = subprocess.run(["vvp", "-n", "box.vvp"], cwd=tmp_path, capture_output=True, text=True)
+        assert said in run.stdout + run.stderr
 
 
 def test_options_are_checked():

@@ -143,9 +143,9 @@ def test_note_says_where_everything_is():
     files = OpenNic(memory_kib=KIB).texts(box, CARD)
     note = files["gradnic_250mhz.md"]
     for line in (
-        "| 0x200000 | the card |",
-        "| 0x201000 | registers of its memory |",
-        "| 0x280000 - 0x2fffff | words of the page, 32 bits each |",
+        "| 0x100000 | the card |",
+        "| 0x101000 | registers of its memory |",
+        "| 0x180000 - 0x1fffff | words of the page, 32 bits each |",
     ):
         assert line in note.splitlines()
     assert "512 KiB of landing areas (ranks x tensor), 32 UltraRAM blocks" in re.sub(
@@ -166,7 +166,7 @@ def test_a_card_with_jobs_has_the_same_two_memories():
     text = re.sub(r"\s+", " ", text)
     for words in (
         "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (engines x",
-        "card = JobDriver(read, write, base=0x200000)",
+        "card = JobDriver(read, write, base=0x100000)",
         "card.set_landing([address0, address1], n_elems)",
         "A completion waits while `status.told` is 1.",
         "`gradnic.host.JobDriver` drives it by name",

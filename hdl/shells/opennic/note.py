@@ -34,6 +34,9 @@ initial begin
   if (USE_PHYS_FUNC == 0 || NUM_PHYS_FUNC != {n} || NUM_CMAC_PORT != {n}) begin
     $fatal(1, "gradnic was written for {n} physical function(s) and MAC port(s)");
   end
+  if ($bits(s_axis_qdma_h2c_tvalid) != {n}) begin // NUM_QDMA, which older shells do not have
+    $fatal(1, "gradnic was written for one QDMA: build with -num_qdma 1");
+  end
 end
 
 // Reset pairs that nobody uses are always done.

@@ -34,7 +34,7 @@ from .sizer import SIZE_BITS, Sizer
 
 MODULE = "gradnic_250mhz"
 BITS = 512
-BASE = 0x200000  # of the box in the shell's address map
+BASE = 0x100000  # of the 250 MHz box in the shell's address map
 ADDRESS_BITS = 20
 SIDE_BITS = 16  # of tuser_src and tuser_dst
 MEMORY_KIB = 1024  # 32 UltraRAM blocks
