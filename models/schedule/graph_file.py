@@ -14,6 +14,7 @@ from . import foreign_graphs
 LATENCY = 1e9  # cycles, at most
 ABILITIES = ("sum", "multicast")  # of a switch
 KEYS = ("nodes", "switches", "links", "ports", "directed", *ABILITIES)  # of a graph in JSON
+_HTSIM = re.compile(r"(?im)^\s*nodes\s+\d+\s*$(.|\n)*^\s*tiers\s+\d+\s*$")
 _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "logical-dims": "ASTRA-sim's logical topology has no links: give the network's own file",
     "topologies-per-dim": "ASTRA-sim's older form, of units-count and links-count, is not read; "
@@ -117,6 +118,11 @@ def _foreign(path, text):
     if suffix in (".gml", ".gexf", ".adjlist"):
         raise ValueError(
             f"file:{path}: {suffix} is not read; networkx.write_graphml writes what is"
+        )
+    if suffix == ".topo" or re.search(_HTSIM, text):
+        raise ValueError(
+            f"file:{path}: htsim's topology has tiers, no links: give `a b bandwidth latency` "
+            "lines, or fattree:ARITYxLEVELS for a full one whose links are alike"
         )
     if text.lstrip().startswith("{"):
         try:

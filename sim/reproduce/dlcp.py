@@ -48,13 +48,15 @@ def bound_of(kind):
     return BOUND if kind.startswith("ours") else 0.0
 
 
-def fabric_of(network):
-    """The class of networks: ``model`` and ``rtl``, our packet model, or ``ns3``."""
+def fabric_of(network, name="leafspine"):
+    """The class of networks: ``model`` and ``rtl``, our packet model, or ``ns3``. name : of a
+    shape, ``leafspine`` or ``fattree``.
+    """
     if network != "ns3":
-        return Fabric
-    from .ns3_fabric import Ns3Fabric
+        return {"leafspine": Fabric, "fattree": FatTree}[name]
+    from . import ns3_fabric
 
-    return Ns3Fabric
+    return {"leafspine": ns3_fabric.Ns3Fabric, "fattree": ns3_fabric.Ns3FatTree}[name]
 
 
 def made(shape, queues, network="model", dead=0.0):
@@ -64,12 +66,8 @@ def made(shape, queues, network="model", dead=0.0):
     """
     name, sizes = shape.split(":")
     sizes = [int(size) for size in sizes.split("x")]
-    if name == "fattree" and network == "ns3":
-        raise ValueError(f"network must be model for {shape}, not ns3")
-    build = FatTree if name == "fattree" else fabric_of(network)
-    model = FatTree if name == "fattree" else Fabric
-    down = dead_links(model(*sizes, queues).n_links, dead) if dead else ()
-    return build(*sizes, queues, dead=down)
+    down = dead_links(fabric_of("model", name)(*sizes, queues).n_links, dead) if dead else ()
+    return fabric_of(network, name)(*sizes, queues, dead=down)
 
 
 def completion(kind, n_jobs, n_bytes, shape, p, load=0.0, dead=0.0, falls=0.0, network="model"):
@@ -187,7 +185,7 @@ def run(quick, say, measure=measure, network="model"):
                          cuts[main, BOUND], cuts.values(), "%", differs)  # fmt: skip
     _training(result, found, main, bounds)
     _ring(result, say)
-    _congested(result, quick, say, measure, (n_jobs, n_bytes, main))
+    _congested(result, quick, say, measure, (n_jobs, n_bytes, main), on[3:])
     if network == "ns3":
         from .networks import compare
 
@@ -217,10 +215,10 @@ def run(quick, say, measure=measure, network="model"):
     return result
 
 
-def _congested(result, quick, say, measure, setting):
+def _congested(result, quick, say, measure, setting, network):
     """Curves over the load of others, links that are down, or go down in between, and a fat-tree.
 
-    quick : 32 hosts, not 144.
+    quick : 32 hosts, not 144. network : none, or the one that is not our model.
     """
     n_jobs, n_bytes, spines = setting
     shape = "leafspine:4x8x8" if quick else f"leafspine:{LEAVES}x{PER_LEAF}x{spines}"
@@ -237,8 +235,9 @@ def _congested(result, quick, say, measure, setting):
         for kind in kinds:
             say(f"{kind}, {on}, load {load:.0%}, {dead:.0%} of links down, {falls:.0%} go down")
             found[kind, case] = measure(
-                "flows", kind, min(n_jobs, 8), n_bytes, on, bound_of(kind), load, dead, falls
-            )
+                "flows", kind, min(n_jobs, 8), n_bytes, on, bound_of(kind), load, dead, falls,
+                *network,
+            )  # fmt: skip
         base = found["DCTCP", case]
         for kind in kinds:
             told = found[kind, case]

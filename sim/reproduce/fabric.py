@@ -1,7 +1,7 @@
 """Networks packet by packet: ports with queues, packets that cross them, leaves and spines.
 
 Output-queued switches, store and forward; acknowledgments and control are packets among the others.
-About 5 us a packet and hop. Times in nanoseconds. `ns3_fabric` has the same network in ns-3.
+About 5 us a packet and hop. Times in nanoseconds. `ns3_fabric` has the same networks in ns-3.
 """
 
 import heapq
@@ -195,6 +195,10 @@ class Network:
         """Both ends of a link between switches."""
         raise NotImplementedError
 
+    def ends(self, link):
+        """The two switches of a link, the lower first; those of hosts have the first numbers."""
+        raise NotImplementedError
+
     def path(self, source, to, way):
         """Ports from one host to another; way : 0 on, of as many as there are."""
         raise NotImplementedError
@@ -310,6 +314,10 @@ class Fabric(Network):
     def ports(self, link):
         leaf, spine = divmod(link, self.n_spines)
         return self.n_hosts + link, self.n_hosts + self.n_links + spine * self.n_leaves + leaf
+
+    def ends(self, link):
+        leaf, spine = divmod(link, self.n_spines)
+        return leaf, self.n_leaves + spine
 
     def _n_ways(self, a, b):
         return 1 if a == b else self.n_spines

@@ -23,6 +23,14 @@ class FatTree(Network):
         up = self.n_hosts + link
         return up, up + self.n_links
 
+    def ends(self, link):
+        half, below = self.half, self.n_edges * self.half
+        if link < below:
+            edge, above = divmod(link, half)
+            return edge, self.n_edges + edge // half * half + above
+        above, core = divmod(link - below, half)
+        return self.n_edges + above, 2 * self.n_edges + above % half * half + core
+
     def _n_ways(self, a, b):
         if a == b:
             return 1

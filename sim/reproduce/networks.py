@@ -15,12 +15,24 @@ CASES = {  # name: (spines, pairs of hosts, packets of each flow)
     "incast, 7 into 1": (2, [(i, 7) for i in range(7)], 100),
     "4 over one spine": (1, [(i, i + 4) for i in range(4)], 300),
 }
-SHAPE = "leafspine:4x4x4"  # of a job's hosts
+SHAPE, TREE = "leafspine:4x4x4", "fattree:4"  # of a job's hosts
+CONGESTED = {  # name: a job's shape, others' load, links down, links that go down
+    "a job beside others": (SHAPE, 0.4, 0.0, 0.0),
+    "a job, links down": (SHAPE, 0.0, 0.2, 0.0),
+    "a job, links go down": (SHAPE, 0.0, 0.0, 0.2),
+    "a job in a fat-tree": (TREE, 0.0, 0.0, 0.0),
+    "beside others in a fat-tree": (TREE, 0.4, 0.0, 0.0),
+    "links go down in a fat-tree": (TREE, 0.0, 0.0, 0.1),
+}
 LIMIT = 5  # percent
 APART = 1000.0  # nanoseconds within which flows start
 _DIFFERS = (
     "largest difference of mean and last completion over all cases, starts at random within a "
     "microsecond; hosts are the same objects on both, links, queues, switches and clock are not"
+)
+_CONGESTED = (
+    "largest difference of mean and last completion of one job's flows beside flows of others, on "
+    "networks with dead links, and in a fat-tree; one seed"
 )
 _TCP = (
     "ns-3's own TCP with DCTCP and RED queues that mark above K: segments of 1408 bytes, each of "
@@ -60,7 +72,7 @@ def _both(times):
 def compare(result, quick, say, measure):
     """Add the claims and the table to a Result. quick : 3 seeds of 10. measure : of `dlcp`."""
     seeds = range(3 if quick else 10)
-    rows, apart, tcp_apart = [], [], []
+    rows, apart, congested, tcp_apart = [], [], [], []
     for kind in KINDS:
         for case in CASES:
             say(f"{kind} on both networks: {case}")
@@ -72,15 +84,21 @@ def compare(result, quick, say, measure):
             if kind == "DCTCP":
                 stack = _both([measure("tcp", case, seed) for seed in seeds])
                 tcp_apart += _add(rows, "DCTCP, ns-3's TCP", case, ours, stack)
-        say(f"{kind} on both networks: a job of {JOB} hosts")
-        job = [
-            measure("flows", kind, 1, 1 << 18, SHAPE, bound_of(kind), 0.0, 0.0, 0.0, network)
-            for network in ("model", "ns3")
-        ]
-        ours, theirs = ((told[0], told[3]) for told in job)
-        apart += _add(rows, kind, f"a job of {JOB} hosts", ours, theirs)
+
+        def job(case, shape, *traffic, kind=kind):
+            say(f"{kind} on both networks: {case}")
+            told = [
+                measure("flows", kind, 1, 1 << 18, shape, bound_of(kind), *traffic, network)
+                for network in ("model", "ns3")
+            ]
+            return _add(rows, kind, case, *((one[0], one[3]) for one in told))
+
+        apart += job(f"a job of {JOB} hosts", SHAPE, 0.0, 0.0, 0.0)
+        for case, setting in CONGESTED.items():
+            congested += job(case, *setting)
     for name, found, differs in (
         ("completion times, our model against ns-3", apart, _DIFFERS),
+        ("completion times on congested networks, the same", congested, _CONGESTED),
         ("mean completion of DCTCP, our model against ns-3's TCP", tcp_apart[::2], _TCP),
         ("last completion of DCTCP, our model against ns-3's TCP", tcp_apart[1::2], _TCP),
     ):

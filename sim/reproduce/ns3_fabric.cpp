@@ -1,5 +1,5 @@
-// A leaf-spine network in ns-3: its links, devices and events, our switches' rules, and callbacks to
-// hosts elsewhere. Packets carry their ports, as `Fabric.path` lists them. Also ns-3's own TCP.
+// A network of switches in ns-3: its links, devices and events, our switches' rules, and callbacks to
+// hosts elsewhere. Packets carry their ports, as `Network.path` lists them. Also ns-3's own TCP.
 // One simulation at a time in a process: ns-3 has one clock.
 
 #include <ns3/applications-module.h>
@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 using namespace ns3;
@@ -23,6 +24,8 @@ enum Rule : int64_t { FIFO, SHORTEST, PRIORITIES, TRIMMING };
 
 constexpr uint32_t PPP = 2; // bytes that the device adds, within those of the frame
 constexpr int N_QUEUES = 8;
+constexpr int MOST_PORTS = 6; // of a path: through the cores of a fat-tree
+constexpr int64_t NEVER = std::numeric_limits<int64_t>::max();
 constexpr uint32_t CONTROL = 64 + 20; // bytes of a packet without values, and of a trimmed one
 
 // What the hosts' own packets carry beside their length.
@@ -30,7 +33,7 @@ class Way : public Tag {
   public:
 	struct Fields {
 		int64_t id;
-		std::array<int32_t, 4> ports;
+		std::array<int32_t, MOST_PORTS> ports;
 		int32_t n_ports, hop, remaining;
 		uint8_t queue, important, marked, first, trimmed;
 	} f{};
@@ -163,21 +166,28 @@ struct Net {
 	NodeContainer nodes;
 	std::vector<Ptr<PointToPointNetDevice>> devices; // by port
 	std::vector<Ptr<Port>> ports;
-	int64_t n_hosts, dropped = 0;
+	std::vector<int64_t> fell; // by port, picoseconds: from then on it loses what it gets
+	int64_t hop_ps, dropped = 0;
 	Callee deliver, wake;
 };
 
 Net *net;
 
 void enter(Ptr<Packet> packet, const Way::Fields &f) {
-	Ptr<PointToPointNetDevice> device = net->devices[f.ports[f.hop]];
-	if (!device->Send(packet, device->GetBroadcast(), 0x0800))
+	int32_t port = f.ports[f.hop];
+	Ptr<PointToPointNetDevice> device = net->devices[port];
+	if (net->fell[port] <= Simulator::Now().GetPicoSeconds() ||
+	    !device->Send(packet, device->GetBroadcast(), 0x0800))
 		net->dropped++;
 }
 
 bool arrived(Ptr<NetDevice>, Ptr<const Packet> packet, uint16_t, const Address &) {
 	Way way;
 	packet->PeekPacketTag(way);
+	if (net->fell[way.f.ports[way.f.hop]] <= Simulator::Now().GetPicoSeconds() - net->hop_ps) {
+		net->dropped++; // the link fell before all of it had left
+		return true;
+	}
 	if (++way.f.hop == way.f.n_ports) {
 		net->deliver(way.f.id, Simulator::Now().GetPicoSeconds(), way.f.marked | way.f.trimmed << 1);
 		return true;
@@ -241,38 +251,36 @@ extern "C" {
 
 void gn_open() { Time::SetResolution(Time::PS); }
 
-// Ports: hosts, leaf to spine, spine to leaf, leaf to host; as in fabric.py.
-void gn_new(int64_t n_leaves, int64_t per_leaf, int64_t n_spines, double gbps, int64_t hop_ps,
-            const int64_t *limits, Callee deliver, Callee wake) {
+// links: (vertex, vertex, port there, port back) each; vertices and ports: hosts first.
+void gn_new(int64_t n_hosts, int64_t n_vertices, int64_t n_links, const int64_t *links, double gbps,
+            int64_t hop_ps, const int64_t *limits, Callee deliver, Callee wake) {
 	net = new Net;
-	net->n_hosts = n_leaves * per_leaf;
+	net->hop_ps = hop_ps;
 	net->deliver = deliver;
 	net->wake = wake;
-	net->nodes.Create(net->n_hosts + n_leaves + n_spines);
-	int64_t up = net->n_hosts, down = up + n_leaves * n_spines, last = down + n_leaves * n_spines;
-	net->devices.resize(last + net->n_hosts);
-	for (int64_t leaf = 0; leaf < n_leaves; leaf++) {
-		Ptr<Node> here = net->nodes.Get(net->n_hosts + leaf);
-		for (int64_t host = leaf * per_leaf; host < (leaf + 1) * per_leaf; host++) {
-			Pair ends = link(net->nodes.Get(host), here, gbps, hop_ps);
-			net->devices[host] = ends[0];
-			net->devices[last + host] = ends[1];
-		}
-		for (int64_t spine = 0; spine < n_spines; spine++) {
-			Pair ends =
-				link(here, net->nodes.Get(net->n_hosts + n_leaves + spine), gbps, hop_ps);
-			net->devices[up + leaf * n_spines + spine] = ends[0];
-			net->devices[down + spine * n_leaves + leaf] = ends[1];
-		}
+	net->nodes.Create(n_vertices);
+	net->devices.resize(2 * n_links);
+	net->fell.assign(2 * n_links, NEVER);
+	for (const int64_t *row = links; row < links + 4 * n_links; row += 4) {
+		Pair ends = link(net->nodes.Get(row[0]), net->nodes.Get(row[1]), gbps, hop_ps);
+		net->devices[row[2]] = ends[0];
+		net->devices[row[3]] = ends[1];
 	}
 	for (size_t i = 0; i < net->devices.size(); i++) {
 		auto port = CreateObject<Port>();
 		port->limits = Limits(limits);
-		port->is_host = static_cast<int64_t>(i) < net->n_hosts;
+		port->is_host = static_cast<int64_t>(i) < n_hosts;
 		net->devices[i]->SetQueue(port);
 		net->devices[i]->SetReceiveCallback(MakeCallback(&arrived));
 		net->ports.push_back(port);
 	}
+}
+
+// From now on the port loses what it has, what it is sending, and what it gets.
+void gn_fall(int64_t port) {
+	net->fell[port] = std::min(net->fell[port], Simulator::Now().GetPicoSeconds());
+	while (net->ports[port]->Dequeue())
+		net->dropped++;
 }
 
 void gn_send(int64_t id, int64_t n_bytes, int64_t n_ports, const int64_t *ports, int64_t queue,

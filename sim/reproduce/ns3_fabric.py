@@ -1,4 +1,4 @@
-"""The network of `fabric` in ns-3: its links, devices and events; our switches' rules in C++.
+"""The networks of `fabric` in ns-3: its links, devices and events; our switches' rules in C++.
 
 Hosts are the same objects as in `fabric`, so that golden sender, receiver, spray and pace run on
 ns-3 unchanged: ns-3 calls them. ``ns3_fabric.cpp`` is
@@ -17,7 +17,8 @@ from gradnic.build_cache import kept
 from gradnic.errors import Unfinished
 
 from ..engine import tools
-from .fabric import FRAME, HOP, Fabric, Fifo, Priorities, Shortest, Trimming
+from .fabric import FRAME, HOP, Fabric, Fifo, Network, Priorities, Shortest, Trimming
+from .fat_tree import FatTree
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 MODULES = ("core", "network", "stats", "traffic-control", "internet", "applications",
@@ -30,7 +31,8 @@ _CALLEE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _N, _P, _F = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 _FUNCTIONS = {
     "open": ([], None),
-    "new": ([_N, _N, _N, _F, _N, _P, _CALLEE, _CALLEE], None),
+    "new": ([_N, _N, _N, _P, _F, _N, _P, _CALLEE, _CALLEE], None),
+    "fall": ([_N], None),
     "send": ([_N, _N, _N, _P, _N, _N, _N, _N], None),
     "at": ([_N, _N], None),
     "dropped": ([], _N),
@@ -75,21 +77,30 @@ def _limits(make):
     return np.array([*row, getattr(port, "heads", 0)], np.int64)
 
 
-class Ns3Fabric(Fabric):
-    """A `Fabric` whose links, devices and clock are ns-3's, and do not fail in between. One at a
-    time in a process.
-    """
+class Ns3Network(Network):
+    """A `Network` whose links, devices and clock are ns-3's. One at a time in a process."""
 
-    def __init__(self, n_leaves, per_leaf, n_spines, make, *, gbps=100, dead=()):
+    def __init__(self, n_hosts, per_edge, n_links, make, *, gbps=100, dead=()):
         self._library = library()  # before anything is begun
-        super().__init__(n_leaves, per_leaf, n_spines, make, gbps=gbps, dead=dead)
-        self._make, self._gbps = make, gbps
+        super().__init__(n_hosts, per_edge, n_links, make, gbps=gbps, dead=dead)
         self._things, self._count, self._tick = {}, 0, 0
         self._error, self._open = None, None
         self._deliver, self._wake = _CALLEE(self._came), _CALLEE(self._due)  # kept alive here
-        limits = _limits(make)
-        self._library.gn_new(n_leaves, per_leaf, n_spines, gbps, round(HOP * PS),
-                             limits.ctypes.data, self._deliver, self._wake)  # fmt: skip
+        limits, links = _limits(make), np.array(self._links(), np.int64)
+        self._library.gn_new(
+            n_hosts, int(links[:, :2].max()) + 1, len(links), links.ctypes.data, gbps,
+            round(HOP * PS), limits.ctypes.data, self._deliver, self._wake,
+        )  # fmt: skip
+        self._fall(set(self.down))
+
+    def _links(self):
+        """(vertex, vertex, port there, port back) of each link, those of hosts first."""
+        n = self.n_hosts
+        rows = [(host, n + host // self.per_edge, host, self._last + host) for host in range(n)]
+        for link in range(self.n_links):
+            low, high = self.ends(link)
+            rows.append((n + low, n + high, *self.ports(link)))
+        return rows
 
     def _keep(self, thing):
         self._count += 1
@@ -108,8 +119,10 @@ class Ns3Fabric(Fabric):
             packet.important, packet.remaining, packet.first,
         )  # fmt: skip
 
-    def fail(self, links, at, known):
-        raise ValueError("network must be model where links go down meanwhile, not ns3")
+    def _fall(self, ports):
+        self.down |= ports
+        for port in sorted(ports):
+            self._library.gn_fall(port)
 
     def _came(self, number, now, marked):
         packet = self._things.pop(number)
@@ -142,6 +155,14 @@ class Ns3Fabric(Fabric):
             raise self._error
         if unfinished():
             raise Unfinished(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
+
+
+class Ns3Fabric(Fabric, Ns3Network):
+    """A `Fabric` on ns-3."""
+
+
+class Ns3FatTree(FatTree, Ns3Network):
+    """A `FatTree` on ns-3."""
 
 
 def decisions(make, what, important, remaining):

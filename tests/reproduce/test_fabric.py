@@ -218,6 +218,10 @@ def test_paths_of_a_fat_tree():
     for link, (low, high) in ends.items():
         up, down = tree.ports(link)
         from_to[up], from_to[down] = (low, high), (high, low)
+        names = low[1], 8 + 2 * high[1] + high[2] if high[0] == "above" else None
+        if low[0] == "above":
+            names = 8 + 2 * low[1] + low[2], 16 + 2 * high[1] + high[2]
+        assert tree.ends(link) == names
     assert len(from_to) == 64
     for source in range(16):
         for to in set(range(16)) - {source}:

@@ -84,6 +84,50 @@ def test_flows_end_as_on_ns3(kind, case):
 
 
 @wheel
+@pytest.mark.parametrize("kind", ["DCTCP", "ours"])
+@pytest.mark.parametrize("setting", networks.CONGESTED.values(), ids=networks.CONGESTED)
+def test_a_job_on_a_congested_network_ends_as_on_ns3(kind, setting):
+    """Beside others, on what links are left, round those that go down, and in a fat-tree."""
+    shape, *traffic = setting
+    (ours, _, lost), (theirs, _, lost_there) = (
+        dlcp.completion(kind, 1, 1 << 16, shape, 0.01, *traffic, network)
+        for network in ("model", "ns3")
+    )
+    assert ours.mean() == pytest.approx(theirs.mean(), rel=0.02)
+    assert ours.max() == pytest.approx(theirs.max(), rel=0.05)
+    assert lost == pytest.approx(lost_there, rel=0.05, abs=3)
+
+
+@wheel
+def test_links_of_ns3_lose_what_they_carry_when_they_fall():
+    """A frame that has left is there a hop later; one that is being sent, and all that wait, are
+    lost, and so is what comes before the hosts know.
+    """
+    for make in Fabric, ns3_fabric.Ns3Fabric:
+        fabric = make(2, 1, 1, Fifo)
+        there = []
+
+        class Sent(Packet):
+            __slots__ = ()
+
+            def arrived(self, there=there):
+                there.append(self.number)
+
+        path = fabric.path(0, 1, 0)
+        for number in range(6):
+            fabric.at(0.0, fabric.send, Sent(None, number, path, 0, True, 0))
+        # packet 1 ends on the first link between switches at 3 lengths and a hop
+        fabric.fail([0], 3.5 * fabric.time + HOP, 50e3)
+        fabric.at(20e3, fabric.send, Sent(None, 6, path, 0, True, 0))
+        fabric.at(60e3, there.append, "end")
+        fabric.run(lambda there=there: "end" not in there)
+        assert there == [0, 1, "end"]
+        assert fabric.dropped == 5
+        with pytest.raises(ValueError, match="no way is left"):
+            fabric.ways(0, 1)
+
+
+@wheel
 def test_dctcp_ends_as_ns3_s_own_tcp():
     from gradnic.sim.reproduce.networks import seconds, stack_seconds
 

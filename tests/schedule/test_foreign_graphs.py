@@ -203,6 +203,10 @@ def test_links_of_a_flow_network_have_capacity(tmp_path):
     (tmp_path / "net.gml").write_text("graph [\n]")
     with pytest.raises(ValueError, match=r"net.gml: .gml is not read"):
         parse(f"file:{tmp_path}/net.gml")
+    for name in "clos.topo", "clos.txt":
+        (tmp_path / name).write_text("# htsim\nNodes 32\nTiers 2\nPodsize 32\n\nTier 0\n")
+        with pytest.raises(ValueError, match=rf"{name}: htsim's topology has tiers, no links"):
+            parse(f"file:{tmp_path}/{name}")
 
 
 @pytest.mark.parametrize("name", ["bandwidth", "Bandwidth", "CAPACITY"])
