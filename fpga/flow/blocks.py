@@ -11,12 +11,16 @@ from importlib import import_module
 
 from gradnic.hdl.stream.beats import FrameBeat
 
-from gradnic.interface.params import PRESETS
+from gradnic.interface.params import PRESETS, preset
 from gradnic.interface.schedule_table import Layout
 
 from . import measure as flow
 
 LANES = (4, 8, 16, 32)
+SMALL_JOBS = (
+    "n_active=1", "inc=0", "gives_up=0", "n_tables=1", "n_nodes=16", "n_rows=128", "n_chunks=16",
+    "n_packets=512", "n_ranks=2", "address_width=25",
+)  # of `offload128thc`, for an LFE5U-85F and the 32 MiB beside one on a ULX3S  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Block:
     lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
     anchored : bool, block RAM and multipliers get fixed places, see `gradnic.fpga.flow.floorplan`.
+    dense : bool, it fills the device: family "ecp5-dense", resets on the pins of registers.
     """
 
     does: str
@@ -39,6 +44,7 @@ class Block:
     lanes: tuple = LANES
     bits: Callable = lambda n_lanes: 32 * n_lanes
     anchored: bool = False
+    dense: bool = False
 
 
 def _offload(codecs, preset):
@@ -87,6 +93,13 @@ BLOCKS = {
     "offload": _offload("raw, INCEPTIONN and THC", ""),
     "offload-inc": _offload("raw and INCEPTIONN", "inc"),
     "offload-raw": _offload("raw float32 alone", "raw"),
+    "jobs-thc": Block(
+        "card of jobs with THC in its passes, one job at a time, small tables",
+        "offload.job_card",
+        lambda hdl, n: hdl.card(**asdict(preset("offload128thc", SMALL_JOBS))),
+        lanes=(4,),
+        dense=True,
+    ),
     "thc-norm": Block(
         "THC worker, norms of blocks of 1024",
         "thc.norm",
@@ -191,6 +204,7 @@ def measure(name, n_lanes, **options):
         block=f"{name}-{n_lanes}",
         bits=BLOCKS[name].bits(n_lanes),
         anchored=BLOCKS[name].anchored,
+        **_how(name),
         **options,
     )
     return result | {"name": name, "lanes": n_lanes}
@@ -204,8 +218,13 @@ def measure_seed(name, n_lanes, seed, speed, device, clock_mhz):
 
 def cost(name, n_lanes, **options):
     """What block `name` takes: options and result of `flow.cost`, and ``name`` and ``lanes``."""
-    result = flow.cost(build(name, n_lanes), block=f"{name}-{n_lanes}", **options)
+    result = flow.cost(build(name, n_lanes), block=f"{name}-{n_lanes}", **_how(name), **options)
     return result | {"name": name, "lanes": n_lanes}
+
+
+def _how(name):
+    """Options of synthesis."""
+    return {"target": "ecp5-dense", "unmap_resets": False} if BLOCKS[name].dense else {}
 
 
 def _block(name):

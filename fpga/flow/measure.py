@@ -88,6 +88,7 @@ def measure(
     device="85k",
     clock_mhz=300,
     unmap_resets=True,
+    target="ecp5",
     anchored=False,
     synth_options=(),
     pnr_options=(),
@@ -107,6 +108,7 @@ def measure(
     clock_mhz : number, the clock that placement and routing aim at.
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
+    target : "ecp5" or "ecp5-dense", see `gradnic.hdl.primitive.target.Target`.
     anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.flow.floorplan`.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
     jobs : int, placements at a time. folder : where netlists and reports are kept; a netlist or a
@@ -142,6 +144,7 @@ def measure(
         folder=folder,
         block=block,
         unmap_resets=unmap_resets,
+        target=target,
         options=synth_options,
         progress=say,
     )
@@ -213,14 +216,16 @@ def merged(results):
     return whole
 
 
-def cost(component, *, block=None, folder="build/synth", progress=None):
+def cost(component, *, block=None, folder="build/synth", progress=None, **options):
     """What `component` takes before it is placed, for circuits of any size.
+
+    options : ``unmap_resets`` and ``target``, as of `measure`.
 
     Returns ``block lut ff bram dsp boundary_ff parts`` as `measure` has them, but for
     route-throughs, which only packing adds.
     """
     block, say = block or type(component).__name__, progress or (lambda text: None)
-    home = synthesize(component, folder=folder, block=block, progress=say)
+    home = synthesize(component, folder=folder, block=block, progress=say, **options)
     netlist = json.loads((home / "netlist.json").read_text())["modules"]["top"]
     boundary = check_boundary(netlist, block)
     found = parts.by_part(netlist, 2)
@@ -234,16 +239,17 @@ def part(device, speed):
     return f"LFE5U-{device[:-1]}F-{speed}"
 
 
-def synthesize(component, *, folder, block, unmap_resets=True, options=(), progress=print):
+def synthesize(component, *, folder, block, unmap_resets=True, target="ecp5", options=(),
+               progress=print):  # fmt: skip
     """Make ``netlist.json`` of `component` between boundary registers; return its folder.
 
-    What is synthesized is the Verilog that users get, of family "ecp5", with ``src`` attributes
+    What is synthesized is the Verilog that users get, of family `target`, with ``src`` attributes
     that say where a signal comes from. The reset goes to the LSR pin of its registers, and through
     no LUT: Yosys would mix it with the clears of the datapath, so it is read as an asynchronous
     one (the only change of the text), stays apart, and becomes synchronous when it is on its pin.
     Its users get it from `spread_reset`.
     """
-    text = verilog.convert(component, "component", platform=Target("ecp5"), src=True)
+    text = verilog.convert(component, "component", platform=Target(target), src=True)
     head = re.search(r"^module component\(([^)]*)\);", text, re.M)[1]  # of several lines
     text += boundary(component, re.findall(r"\w+", head))
     script = "\n".join(

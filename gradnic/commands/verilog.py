@@ -206,9 +206,10 @@ def write_shell(preset, shell, changes, name, family, out, json_file):
 )
 @option(
     "--family",
-    q.OneOf("generic", "ecp5", "xilinx", "intel"),
+    q.OneOf("generic", "ecp5", "ecp5-dense", "xilinx", "intel"),
     "generic",
-    "Attributes, memory banks and multipliers as the part has them; ecp5: its primitives.",
+    "Attributes, memory banks and multipliers as the part has them; ecp5: its primitives;"
+    " ecp5-dense: block RAM before LUT RAM and registers.",
 )
 @option("--out", OutputFolder(), "build/verilog", "Folder to write to.")
 @list_option

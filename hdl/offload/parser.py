@@ -15,7 +15,7 @@ from ..frame.head import RAW_HEAD, envelope, registered
 from ..frame.parser import HeadParser, checked, sound_flags
 from ..frame.round_robin import first_of
 from ..primitive.setting import setting
-from ..stream.delays import delayed
+from ..stream.delays import delayed, late
 from ..transport.records import (
     EPOCH_WIDTH,
     HEAD_FIELDS,
@@ -162,7 +162,7 @@ class PacketParser(HeadParser):
         if self.n_contexts:
             m.d.sync += result.place.eq(delayed(m, two.place, 3, name="place"))
         m.d.sync += [
-            result.head.eq(delayed(m, one.entry, 4, name="entry")),
+            result.head.eq(late(m, one.entry, 4, name="entry")),
             result.head.neighbor.eq(delayed(m, two.neighbor, 3, name="neighbor")),
             result.ready.eq(delayed(m, two.ready, 3, name="ready")),
             result.stale.eq(delayed(m, two.stale, 3, name="stale")),

@@ -28,7 +28,8 @@ class EncodePass(Pass):
     With feedback, what the node's own indices lose becomes the next residual, +0 where that is not
     finite. The one that was added to the gradient stays, so a job that ends early loses nothing.
 
-    Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits.
+    Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits; lends : bool, of
+    `gradnic.hdl.thc.encoder.ThcEncoder`, not with feedback.
 
     Members, see `Pass`, and:
 
@@ -43,8 +44,13 @@ class EncodePass(Pass):
 
     more = {"node": In(8), "cell": In(ThcCell), "check": Out(CheckWrite)}
 
-    def __init__(self, n_bytes, address_width, *, feedback=False, bits=4, **sizes):
+    def __init__(self, n_bytes, address_width, *, feedback=False, bits=4, lends=False,
+                 **sizes):  # fmt: skip
         self.varies = bits > 4
+        block = sizes.get("block", 1024)
+        self.encoder = ThcEncoder(n_bytes // 4, block=block, levels=feedback, lends=lends)
+        if lends:
+            self.more = self.more | {"rotate": self.encoder.signature.members["rotate"]}
         if feedback:
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
         super().__init__(n_bytes, address_width, feedback=feedback, **sizes)
@@ -52,7 +58,9 @@ class EncodePass(Pass):
     def elaborate(self, platform):
         m = Module()
         job, lanes, rules = self.job, self.lanes, self.rules
-        m.submodules.encoder = encoder = ThcEncoder(lanes, block=self.block, levels=self.feedback)
+        m.submodules.encoder = encoder = self.encoder
+        if encoder.lends:
+            wiring.connect(m, encoder.rotate, wiring.flipped(self.rotate))
         keys, pad = self._keys(m, dice=True), self._pad(m)
         m.d.comb += keys.node.eq(self.node)
         reader = self._reader(m, job.source, self._beats_in_memory())

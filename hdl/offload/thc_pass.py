@@ -254,12 +254,22 @@ class NormPass(Pass):
 
 
 class DecodePass(Pass):
-    """Sums and agreed norms to floats: a beat of floats per cycle. Members: `Pass`."""
+    """Sums and agreed norms to floats: a beat of floats per cycle. Parameters and members: `Pass`,
+    and lends : bool, of `gradnic.hdl.thc.encoder.ThcEncoder`.
+    """
+
+    def __init__(self, n_bytes, address_width, *, lends=False, **sizes):
+        self.decoder = ThcDecoder(n_bytes // 4, block=sizes.get("block", 1024), lends=lends)
+        if lends:
+            self.more = {"rotate": self.decoder.signature.members["rotate"]}
+        super().__init__(n_bytes, address_width, **sizes)
 
     def elaborate(self, platform):
         m = Module()
         job, lanes = self.job, self.lanes
-        m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
+        m.submodules.decoder = decoder = self.decoder
+        if decoder.lends:
+            wiring.connect(m, decoder.rotate, wiring.flipped(self.rotate))
         keys = self._keys(m, dice=False)
         n_beats = Signal(self.widths[0])
         m.d.comb += n_beats.eq(self._padded(m) * (job.code + 2) >> 3)

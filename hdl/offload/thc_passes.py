@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
-from amaranth.hdl import Array, Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,6 +26,9 @@ class ThcPasses(wiring.Component):
 
     A pass that is no longer asked for before its end lets what is under way to memory end, and
     begins anew from reset for whoever is next; so does one that went wrong.
+
+    With one context and without feedback the passes that encode and decode have one transform: each
+    begins when the other has come to rest.
 
     Parameters
     ----------
@@ -60,11 +63,14 @@ class ThcPasses(wiring.Component):
     def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False,
                  bits=4):  # fmt: skip
         self.n, self.feedback = n, feedback
+        self.lends = n == 1 and not feedback
         sizes = {"block": block, "bf16": bf16}
         self.units = [
             NormPass(n_bytes, address_width, feedback=feedback, **sizes),
-            EncodePass(n_bytes, address_width, feedback=feedback, bits=bits, **sizes),
-            DecodePass(n_bytes, address_width, **sizes),
+            EncodePass(
+                n_bytes, address_width, feedback=feedback, bits=bits, lends=self.lends, **sizes
+            ),
+            DecodePass(n_bytes, address_width, lends=self.lends, **sizes),
         ]
         job = PassJob(n_bytes, address_width)
         ports = {}
@@ -100,6 +106,9 @@ class ThcPasses(wiring.Component):
         older = ages(m, self.started)
         dones, faileds, busies = [], [], []
         failed = Signal(n)
+        self.at_work = Signal(len(KINDS))  # by kind: not at rest
+        if self.lends:
+            self._lend(m)
         for kind, name in enumerate(KINDS):
             owner = self._unit(m, kind, name, older, dones, faileds, busies)
             if name == "encode":
@@ -120,6 +129,25 @@ class ThcPasses(wiring.Component):
             m.d.comb += out.eq(Cat(Cat(flags[k::n]).any() for k in range(n)))
         m.d.sync += self.failed.eq(failed)
         return m
+
+    def _lend(self, m):
+        """The transform, in reset while neither of its users is at work."""
+        _, encode, decode = self.units
+        rotate = decode.decoder.transform  # of larger numbers
+        idle, decodes = Signal(name="idle"), self.at_work[2]
+        m.submodules.rotate = ResetInserter(idle)(rotate)
+        m.d.comb += [
+            idle.eq(~self.at_work[1:].any()),
+            rotate.log4.eq(self.rules.log4),
+            rotate.i.valid.eq(Mux(decodes, decode.rotate.i.valid, encode.rotate.i.valid)),
+        ]
+        for user, at_work in ((encode, ~decodes), (decode, decodes)):
+            m.d.comb += user.rotate.o.valid.eq(rotate.o.valid & at_work)
+        for lane, value in enumerate(rotate.i.payload):
+            inner, outer = (one.rotate.i.payload[lane] for one in (encode, decode))
+            m.d.comb += value.eq(Mux(decodes, outer, inner))
+            for user in (encode, decode):
+                m.d.comb += user.rotate.o.payload[lane].eq(rotate.o.payload[lane])
 
     def _moves(self, m, kind):
         """A beat came from memory, or went there, a cycle ago."""
@@ -154,6 +182,7 @@ class ThcPasses(wiring.Component):
             m.d.comb += [unit.node.eq(self.node), unit.cell.eq(self.cell)]
         wiring.connect(m, unit.read, wiring.flipped(getattr(self, f"{name}_read")))
         wiring.connect(m, unit.write, wiring.flipped(getattr(self, f"{name}_write")))
+        waits = self.at_work[3 - kind] if self.lends and kind else Const(0)
         still = asks.bit_select(owner, 1)
         runs = Signal(name=f"{name}_runs")  # a cycle ago, too: its job stands
         wrong = unit.failed | strayed(m, job, runs, name=f"{name}_parity")
@@ -164,11 +193,14 @@ class ThcPasses(wiring.Component):
                 unit.start.eq(fsm.ongoing("RUN")),
                 reset.eq(fsm.ongoing("RESET")),
                 self.closed[kind].eq(~fsm.ongoing("RUN")),
+                self.at_work[kind].eq(~fsm.ongoing("REST")),
             ]
             with m.State("REST"):
                 for k in range(n):
                     with m.If(
-                        asks[k] & ~Cat(asks[j] & older[j][k] for j in range(n) if j != k).any()
+                        asks[k]
+                        & ~waits
+                        & ~Cat(asks[j] & older[j][k] for j in range(n) if j != k).any()
                     ):
                         m.d.sync += owner.eq(k)
                         m.next = "TAKE"

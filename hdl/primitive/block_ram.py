@@ -4,6 +4,7 @@ Plumbing: no golden model of its own.
 """
 
 from functools import cached_property
+from types import SimpleNamespace
 
 from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal
 from amaranth.lib import memory, wiring
@@ -63,6 +64,8 @@ class BlockRAM(wiring.Component):
         Addresses from ``depth`` on must not be used.
     read_addr, read_data : In(ceil_log2(depth)), Out(width)
     """
+
+    output, reads = "OUTREG", 1  # of a DP16KD: its output registers, its read enable
 
     def __init__(self, width: int, depth: int, *, init=()) -> None:
         if width < 1:
@@ -135,8 +138,8 @@ class BlockRAM(wiring.Component):
         args = {
             "p_DATA_WIDTH_A": mode,
             "p_DATA_WIDTH_B": mode,
-            "p_REGMODE_A": "OUTREG",
-            "p_REGMODE_B": "OUTREG",
+            "p_REGMODE_A": self.output,
+            "p_REGMODE_B": self.output,
             "p_RESETMODE": "SYNC",
             "p_ASYNC_RESET_RELEASE": "SYNC",
             "p_CSDECODE_A": "0b000",
@@ -149,7 +152,7 @@ class BlockRAM(wiring.Component):
             "i_CLKA": ClockSignal(),
             "i_CLKB": ClockSignal(),
             "i_CEA": self.write_en,
-            "i_CEB": 1,
+            "i_CEB": self.reads,
             "i_OCEA": 1,
             "i_OCEB": 1,
             "i_WEA": 1,
@@ -192,6 +195,39 @@ class BlockRAM(wiring.Component):
             for n in range(0, 1024, 16)
         )
         return {f"p_INITVAL_{n:02X}": Const(value, 320) for n, value in enumerate(values)}
+
+
+class HeldRAM(BlockRAM):
+    """Block RAM without its output register: a word comes one cycle after its address, and stays
+    while ``read_en`` is 0, as LUT RAM with a register behind it has it, but it comes later in its
+    cycle. Parameters and members as of `BlockRAM`, and read_en : In(1).
+    """
+
+    output = "NOREG"
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__(width, depth)
+        self.read_en = self.reads = Signal()
+
+    @property
+    def ports(self):
+        """Ports for writing and reading, as of `amaranth.lib.memory.Memory`."""
+        write = SimpleNamespace(en=self.write_en, addr=self.write_addr, data=self.write_data)
+        return write, SimpleNamespace(en=self.read_en, addr=self.read_addr, data=self.read_data)
+
+    def _portable(self, name):
+        m = Module()
+        m.submodules.array = self.array
+        write, read = self.array.write_port(), self.array.read_port()
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.en.eq(self.read_en),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(read.data),
+        ]
+        return m
 
 
 class Bank(wiring.Component):

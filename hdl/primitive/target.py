@@ -14,19 +14,22 @@ Plumbing: no golden model of its own.
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
 
 FAMILIES = ("generic", "ecp5", "xilinx", "intel")
+TARGETS = (*FAMILIES, "ecp5-dense")
 
 
 class Target:
     """Stand-in for a platform in ``rtlil.convert(..., platform=Target("ecp5"))``.
 
-    family : str, "generic" (simulation, formal, Verilog for any tool), "ecp5" (primitives of
-    Lattice ECP5), "xilinx" (UltraScale+: banks of 72 bits, UltraRAM) or "intel" (banks of 40 bits).
+    name : str, "generic" (simulation, formal, Verilog for any tool), "ecp5" (primitives of
+    Lattice ECP5), "xilinx" (UltraScale+: banks of 72 bits, UltraRAM), "intel" (banks of 40 bits),
+    or "ecp5-dense", for a card that fills its device: large queues and long delays are in block RAM
+    instead of LUT RAM and registers, the same cycle for cycle, at a slower clock.
     """
 
-    def __init__(self, family: str) -> None:
-        if family not in FAMILIES:
-            raise ValueError(f"family must be one of {', '.join(FAMILIES)}, not {family!r}")
-        self.family = family
+    def __init__(self, name: str) -> None:
+        if name not in TARGETS:
+            raise ValueError(f"family must be one of {', '.join(TARGETS)}, not {name!r}")
+        self.family, self.dense = name.removesuffix("-dense"), name.endswith("-dense")
 
     def get_ff_sync(self, synchronizer):
         """`amaranth.lib.cdc.FFSynchronizer` whose stages say what they are."""
@@ -64,6 +67,11 @@ def family(platform) -> str:
     """Family of a `Target`, of an Amaranth platform or of None: one of `FAMILIES`."""
     name = getattr(platform, "family", None)
     return name if name in FAMILIES else "generic"
+
+
+def dense(platform) -> bool:
+    """Is block RAM to be filled before LUTs and registers are? See `Target`."""
+    return getattr(platform, "dense", False)
 
 
 def one_hot(fsm) -> None:

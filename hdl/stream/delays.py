@@ -3,9 +3,14 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least
+
+from ..primitive.block_ram import BlockRAM
+from ..primitive.target import dense
 from .slice import Slice
 
 
@@ -17,6 +22,49 @@ def delayed(m, value, cycles: int, *, name: str = "delayed"):
         m.d.sync += register.eq(value)
         value = register
     return value
+
+
+class Delay(wiring.Component):
+    """`i` as it was `cycles` cycles ago, 4 or more, no reset: registers, or a ring in block RAM on
+    a dense target. Members: i, o : In(width), Out(width).
+    """
+
+    LEAST = 4  # cycles
+
+    def __init__(self, width: int, cycles: int) -> None:
+        check_least("cycles", cycles, self.LEAST)
+        self.width, self.cycles = width, cycles
+        super().__init__({"i": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        if not dense(platform):
+            m.d.comb += self.o.eq(delayed(m, self.i, self.cycles))
+            return m
+        # the word that was written cycles - 2 ago is read, and then overwritten
+        period = self.cycles - 1
+        m.submodules.ring = ring = BlockRAM(self.width, period)
+        place = Signal(range(period), reset_less=True)
+        m.d.sync += [
+            place.eq(Mux(place == period - 1, 0, place + 1)),
+            ring.write_addr.eq(place),
+        ]
+        m.d.comb += [
+            ring.write_en.eq(1),
+            ring.write_data.eq(self.i),
+            ring.read_addr.eq(place),
+            self.o.eq(ring.read_data),
+        ]
+        return m
+
+
+def late(m, value, cycles: int, *, name: str):
+    """`delayed` for a wide value or many cycles, in a part of its own: see `Delay`."""
+    shape = value.shape() if isinstance(value, data.View) else None
+    value = Value.cast(value)
+    m.submodules[f"{name}_delay"] = delay = Delay(len(value), cycles)
+    m.d.comb += delay.i.eq(value)
+    return data.View(shape, delay.o) if shape else delay.o
 
 
 def step(m, name: str, source, shape, *, half_rate: bool = False):

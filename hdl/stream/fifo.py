@@ -11,8 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.params import check_range
 
+from ..primitive.block_ram import HeldRAM
 from ..primitive.names import signals
+from ..primitive.target import dense
 from .steering import copies, healed, steered
+
+SMALL = 16  # beats that take the same LUT RAM as one
+WIDE, LEAST_BITS = 320, 100  # from which on so small a queue, and a larger one, are in block RAM
 
 
 class FIFO(wiring.Component):
@@ -112,8 +117,14 @@ class FIFO(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.array = self.array
-        write, read = self._ports
+        in_block_ram = dense(platform) and self._is_large()
+        if in_block_ram:
+            m.submodules.array = ram = HeldRAM(Shape.cast(self.shape).width, self.depth)
+            write, read = ram.ports
+            m.d.comb += ram.read_en.eq(self._moves(self.valids[0]))
+        else:
+            m.submodules.array = self.array
+            write, read = self._ports
         push = Signal()
         pop = Signal()
         waiting = self.waiting
@@ -169,9 +180,12 @@ class FIFO(wiring.Component):
             takes = waiting | self.i.valid  # a full memory is not empty
         now_valid = takes | (first & ~self.o.ready)
         for (start, stop), valid in zip(steered(len(out)), self.valids, strict=True):
+            m.d.sync += valid.eq(now_valid)
+            if in_block_ram:  # which holds what it read
+                m.d.comb += out[start:stop].eq(read.data[start:stop])
+                continue
             held = Signal(stop - start, name=f"held{start}", reset_less=True)
             m.d.comb += out[start:stop].eq(held)
-            m.d.sync += valid.eq(now_valid)
             with m.If(self._moves(valid)):
                 oldest = read.data[start:stop]
                 if self.bypass:
@@ -179,6 +193,12 @@ class FIFO(wiring.Component):
                 m.d.sync += held.eq(oldest)
         m.d.comb += self.o.valid.eq(first)
         return m
+
+    def _is_large(self):
+        """Block RAM, where there is some to spare, takes less of the device than LUT RAM."""
+        width = Shape.cast(self.shape).width
+        large = width >= WIDE if self.depth <= SMALL else width >= LEAST_BITS
+        return large and self.registered and not self.bypass
 
     def _moves(self, valid):
         """The output register takes what comes next."""

@@ -9,7 +9,7 @@ from ..primitive.names import signals
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
-from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.delays import copied, delayed, delayed_flag, late
 from ..stream.steering import CHUNK, chunks, moved
 from .bit_packer import BitUnpacker
 from .block_beats import before_last_beat, block_beats
@@ -35,6 +35,8 @@ class ThcDecoder(wiring.Component):
         Floats per cycle: 4, 8, 16 or 32.
     block : int
         Largest block: 64, 256, 1024 or 4096.
+    lends : bool
+        As of `gradnic.hdl.thc.encoder.ThcEncoder`.
 
     Members
     -------
@@ -48,14 +50,19 @@ class ThcDecoder(wiring.Component):
         2 * `lanes` bytes a beat, most significant bit first. B * w / (16 * lanes) beats a block;
         several blocks together must be a whole number of beats.
     floats : Out(stream.Signature(32 * lanes))
+    rotate : In(rotation(...))
+        With `lends`.
     """
 
-    def __init__(self, lanes: int, *, block: int = 1024) -> None:
+    def __init__(self, lanes: int, *, block: int = 1024, lends: bool = False) -> None:
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
         self.depth = 2 ** ceil_log2(block // lanes + 96)  # beats inside
-        self.rotate = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
+        self.transform = Hadamard(lanes, block, in_width=18, width=17 + block.bit_length())
+        self.lends = lends
+        if not lends:
+            self.rotate = self.transform
         # all in step: one control for all of them would be too far away
         self.results = [BlockFIFO(stop - start, self.depth) for start, stop in chunks(32 * lanes)]
         super().__init__(
@@ -69,6 +76,7 @@ class ThcDecoder(wiring.Component):
                 "blocks": In(stream.Signature(Sums)),
                 "sums": In(stream.Signature(16 * lanes)),
                 "floats": Out(stream.Signature(32 * lanes)),
+                **({"rotate": In(self.transform.signature)} if lends else {}),
             }
         )
 
@@ -101,7 +109,9 @@ class ThcDecoder(wiring.Component):
             room.give.eq(self.floats.valid & self.floats.ready),
         ]
 
-        m.submodules.rotate = rotate = self.rotate
+        rotate = self.rotate
+        if not self.lends:
+            m.submodules.rotate = rotate
         centered = Signal()
         m.d.sync += centered.eq(unpacker.done)
         m.d.comb += [rotate.log4.eq(self.log4), rotate.i.valid.eq(centered)]
@@ -122,7 +132,7 @@ class ThcDecoder(wiring.Component):
         ]
         converts = [IntToFloat(len(rotate.o.payload[0])) for _ in range(lanes)]
         lag = 1 + converts[0].latency
-        scale = data.View(Float, delayed(m, now.scale, lag - 2, name="scale"))
+        scale = late(m, now.scale, lag - 2, name="now_scale")
         lag += Times.latency
         nothing = delayed(m, now.nothing, lag - 3, name="nothing")
         infinite = delayed(m, now.infinite, lag - 3, name="infinite")
@@ -175,7 +185,7 @@ class ThcDecoder(wiring.Component):
             *(times.b[name].eq(value) for name, value in unpacked(self.unit).items()),
         ]
         later = hashes.latency - times.latency
-        scale = delayed(m, times.o, later, name="scale_word")
+        scale = late(m, times.o, later, name="scale_word")
         entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [
             seeds.i.valid.eq(hashes.done),

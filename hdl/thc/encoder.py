@@ -10,10 +10,10 @@ from ..primitive.names import signals
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
-from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.delays import copied, delayed, delayed_flag, late
 from .bit_packer import BitPacker
 from .block_beats import before_last_beat, block_beats
-from .hadamard import Hadamard, check_shape
+from .hadamard import Hadamard, check_shape, rotation
 from .quantize import Cell, Quantize
 from .scale import F, Factor, Reciprocal, Scale
 from .shared_random import BlockHash, Hashes, RandomBytes, Signs
@@ -39,6 +39,8 @@ class ThcEncoder(wiring.Component):
         Largest block: 64, 256, 1024 or 4096.
     levels : bool
         True: the levels of the indices leave, too.
+    lends : bool
+        True: the transform is outside, and others may have it while nothing is inside.
 
     Members
     -------
@@ -59,18 +61,23 @@ class ThcEncoder(wiring.Component):
         `lanes` bytes a beat, most significant bit first; B * bits / (8 * lanes) beats a block.
     middle, levels : In(8), Out(stream.Signature(8 * lanes))
         With `levels`: the level of index 2**(bits - 1); a byte for each float, in their order.
+    rotate : In(rotation(...))
+        With `lends`.
     """
 
-    def __init__(self, lanes: int, *, block: int = 1024, levels: bool = False) -> None:
+    def __init__(
+        self, lanes: int, *, block: int = 1024, levels: bool = False, lends: bool = False
+    ) -> None:
         check_shape(lanes, block)
         self.lanes, self.block, self.with_levels = lanes, block, levels
         self.n_seeds = max(16, 2 * lanes)  # blocks whose seeds are on their way
         self.depth = 2 ** ceil_log2(block // lanes + 160)  # beats inside
         half = (block.bit_length() - 1) // 2
         in_width = half + F + 2
-        self.rotate = Hadamard(
-            lanes, block, in_width=in_width, width=in_width + block.bit_length() - 1
-        )
+        width = in_width + block.bit_length() - 1
+        self.lends = lends
+        if not lends:
+            self.rotate = Hadamard(lanes, block, in_width=in_width, width=width)
         super().__init__(
             {
                 "log4": In(2),
@@ -90,6 +97,7 @@ class ThcEncoder(wiring.Component):
                 "floats": In(stream.Signature(32 * lanes)),
                 "indices": Out(stream.Signature(8 * lanes)),
                 **({"middle": In(8), "levels": Out(stream.Signature(8 * lanes))} if levels else {}),
+                **({"rotate": In(rotation(lanes, in_width, width))} if lends else {}),
             }
         )
 
@@ -114,7 +122,6 @@ class ThcEncoder(wiring.Component):
         ]
         valid = delayed_flag(m, goes, 2, name="valid")
         first = delayed(m, at_first, 2, name="first")
-        words = delayed(m, self.floats.payload, 2, name="word")
         now = data.View(Seeds, seeds.word)
 
         m.submodules.random = random = RandomBytes(lanes)
@@ -133,14 +140,15 @@ class ThcEncoder(wiring.Component):
         ]
 
         rotate = self.rotate
-        m.submodules.rotate = rotate
+        if not self.lends:
+            m.submodules.rotate = rotate
         m.d.comb += [
             rotate.log4.eq(self.log4),
             rotate.i.valid.eq(delayed_flag(m, valid, signs.latency + Scale.latency, name="scales")),
         ]
         n_near = -(-lanes // NEAR)
         log4 = copied(m, self.log4, 2 * n_near, name="log4")
-        words = delayed(m, words, signs.latency, name="words")
+        words = late(m, self.floats.payload, 2 + signs.latency, name="words")
         factor = delayed(m, now.scale, signs.latency, name="factor")
         factor = data.View(Factor, factor)
         for lane in range(lanes):
@@ -252,7 +260,7 @@ class ThcEncoder(wiring.Component):
             reciprocal.word.eq(self.blocks.p.word),
         ]
         later = hashes.latency - reciprocal.latency
-        scale = data.View(Factor, delayed(m, reciprocal.result, later, name="scale"))
+        scale = late(m, reciprocal.result, later, name="scale")
         silent = delayed(m, self.blocks.p.silent, hashes.latency, name="told")
         entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [

@@ -20,7 +20,8 @@ from gradnic.interface.params import (
 )
 
 from ..primitive.block_ram import BlockRAM
-from ..stream.delays import copied, delayed, delayed_flag
+from ..primitive.steered_sum import SteeredRest, SteeredSum
+from ..stream.delays import Delay, copied, delayed, delayed_flag, late
 
 GROUP = 2  # lanes that share a memory, and the registers that steer it
 LARGEST_LUT_RAM = 32  # beats of a span kept in LUT RAM; block RAM above
@@ -35,6 +36,15 @@ def check_shape(lanes, block) -> None:
 def growth(width, n_stages, limit):
     """Widths before, between and after `n_stages` butterflies: one bit each, up to `limit`."""
     return [min(width + k, limit) for k in range(n_stages + 1)]
+
+
+def rotation(lanes, in_width, width):
+    """Signature of a `Hadamard` of these parameters."""
+    beat = {
+        end: stream.Signature(data.ArrayLayout(signed(w), lanes))
+        for end, w in (("i", in_width), ("o", width))
+    }
+    return wiring.Signature({"log4": In(2), "i": In(beat["i"]), "o": Out(beat["o"])})
 
 
 class Hadamard(wiring.Component):
@@ -79,11 +89,7 @@ class Hadamard(wiring.Component):
         self.spans = [2**k for k in reversed(range((block // lanes).bit_length() - 1))]
         self.widths = growth(in_width, block.bit_length() - 1, width)
         self.latency = sum(2 + _lag(span) for span in self.spans) + lanes.bit_length() - 1
-        beat = {
-            end: stream.Signature(data.ArrayLayout(signed(w), lanes))
-            for end, w in (("i", in_width), ("o", width))
-        }
-        super().__init__({"log4": In(2), "i": In(beat["i"]), "o": Out(beat["o"])})
+        super().__init__(rotation(lanes, in_width, width))
 
     def elaborate(self, platform):
         m = Module()
@@ -185,7 +191,8 @@ class _Stage(wiring.Component):
         m = Module()
         lanes, lag = len(self.i.payload), self.lag
         steps = _steps(m, self)
-        arrived = delayed(m, Cat(self.i.payload), lag, name="arrived")
+        delay = late if lag >= Delay.LEAST else delayed
+        arrived = delay(m, Cat(self.i.payload), lag, name="arrived")
         leaves = delayed(m, steps.leaves_next, lag - 1, name="leaves")
         flags = delayed(m, Cat(steps.leaving, steps.passes, steps.meets), lag - 1, name="flags")
         reads = Mux(steps.leaving, steps.leaving_place, steps.place)
@@ -260,14 +267,16 @@ class _Stage(wiring.Component):
         leaving, passes, meets = steers
         new = delayed(m, arrived, 1, name=f"new{lane}_")
         adds = delayed(m, Mux(leaves, 0, arrived), 1, name=f"adds{lane}_")
-        n_bits = len(kept)
-        other = (kept ^ leaving.replicate(n_bits)) & ~passes.replicate(n_bits)
-        total = Signal(signed(self.width + 1), name=f"total{lane}")
+        m.submodules[f"total{lane}"] = total = SteeredSum(self.width)
+        m.submodules[f"rest{lane}"] = rest = SteeredRest(self.width)
         m.d.comb += [
-            # ones below them carry 1 into what leaves: minus a number is its inverse, and 1
-            total.eq(Cat(Const(1, 1), adds).as_signed() + Cat(leaving, other).as_signed()),
-            self.o.payload[lane].eq(delayed(m, total[1:].as_signed(), 1, name=f"out{lane}_")),
+            total.a.eq(adds),
+            total.b.eq(kept),
+            total.minus.eq(leaving),
+            total.counts.eq(~passes),
+            self.o.payload[lane].eq(delayed(m, total.o, 1, name=f"out{lane}_")),
+            rest.a.eq(new),
+            rest.b.eq(kept),
+            rest.counts.eq(meets),
         ]
-        rest = Signal(signed(self.width), name=f"rest{lane}")
-        m.d.comb += rest.eq(new - (kept & meets.replicate(n_bits)).as_signed())
-        return rest
+        return rest.o

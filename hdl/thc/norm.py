@@ -9,7 +9,7 @@ from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
 from ..stream.admission import Room
-from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.delays import copied, delayed, delayed_flag, late
 from ..stream.fifo import FIFO
 from .block_beats import before_last_beat, block_beats
 from .hadamard import check_shape
@@ -212,9 +212,9 @@ class ThcNorm(wiring.Component):
         m.submodules.square_root = root = SquareRoot()
         m.d.comb += root.x.eq(value)
         lag += root.latency
-        halves = delayed(m, halves, root.latency, name="halves")
+        halves = late(m, halves, root.latency, name="halves")
         exponent = Signal(10, reset_less=True)
-        top = delayed(m, top, lag, name="top")
+        top = late(m, top, lag, name="top")
         low = Signal(23, reset_less=True)
         m.d.sync += [exponent.eq(top + 6 - halves), low.eq(root.root)]  # k / 2 = halves + 1
         top = delayed(m, top, 1, name="top_last")

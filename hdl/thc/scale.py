@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
-from ..stream.delays import copied, delayed
+from ..stream.delays import copied, delayed, late
 
 F = 8  # fraction bits at sigma = 1
 
@@ -74,14 +74,16 @@ class Reciprocal(wiring.Component):
                 ("by_norm", exponent + (32 - F) - half_exponent(self.log4)),
             )
         )
-        offset = delayed(m, Mux(self.tensor, by_factor, by_norm), self.latency - 2, name="offset")
-        mantissa = delayed(m, Cat(self.word[8:23], 1), self.latency - 1, name="mantissa")
-        odd = (exponent == 0) | (exponent == 255)
+        offset = Mux(self.tensor, by_factor, by_norm)
+        mantissa = delayed(m, self.word[8:23], 1, name="mantissa")
+        odd = delayed(m, (exponent == 0) | (exponent == 255), 1, name="odd")
+        known = late(m, Cat(mantissa, odd, offset), self.latency - 2, name="known")
+        mantissa, odd, offset = Cat(known[:15], 1), known[15], known[16:].as_signed()
         result = Signal(Factor, reset_less=True)
         m.d.sync += [
             result.factor.eq(Mux(self.tensor, mantissa, quotient)),
             result.offset.eq(offset),
-            result.silent.eq(delayed(m, odd, self.latency - 1, name="odd")),
+            result.silent.eq(odd),
         ]
         m.d.comb += self.result.eq(result)
         return m

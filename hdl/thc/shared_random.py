@@ -13,7 +13,7 @@ from gradnic.interface.params import check_power
 
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
-from ..stream.delays import copied, delayed, delayed_flag
+from ..stream.delays import copied, delayed, delayed_flag, late
 
 GOLDEN = 0x9E3779B9
 N_LANES = 64
@@ -123,7 +123,7 @@ class BlockHash(wiring.Component):
         m.d.comb += [
             inner.x.eq(self.block ^ self.tensor_hash),
             sign.x.eq(sign_seed),
-            self.hashes.sign_word.eq(delayed(m, sign_word, FMIX_LATENCY - 2, name="sign_word")),
+            self.hashes.sign_word.eq(late(m, sign_word, FMIX_LATENCY - 2, name="sign_word")),
             self.done.eq(delayed_flag(m, self.valid, self.latency, name="inside")),
         ]
         if self.signs_only:
@@ -136,7 +136,7 @@ class BlockHash(wiring.Component):
         m.d.comb += [
             random.x.eq(random_seed),
             second.x.eq(h1),
-            self.hashes.h1.eq(delayed(m, hashed, FMIX_LATENCY + 1, name="h1")),
+            self.hashes.h1.eq(late(m, hashed, FMIX_LATENCY + 1, name="h1")),
             self.hashes.h2.eq(second.y),
         ]
         return m

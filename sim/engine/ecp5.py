@@ -1,8 +1,8 @@
 """ECP5 primitives for the bench: the ECP5 body of a component in the batch engine.
 
 Yosys has DP16KD and MULT18X18D only as black boxes (0.70). The models here are written for the
-bench, in just the modes that `gradnic.hdl.primitive.block_ram` and
-`gradnic.hdl.primitive.multiplier` use, from the port map of Yosys' own ``brams_map_16kd.v`` and
+bench, in just the modes that `gradnic.hdl.primitive.block_ram`, `multiplier` and `steered_sum`
+use, from Yosys' own ``ccu2c_sim.vh`` and the port map of its ``brams_map_16kd.v`` and
 ``dsp_map_18x18.v``; any other mode fails to build. They show that the ECP5 body is wired as the
 portable one behaves, not that the silicon is as modeled.
 """
@@ -18,8 +18,9 @@ from . import batch, tools
 from .design_ports import ports_of
 
 DP16KD = """
-// Port A writes, port B reads, equal widths, output registers on. A word that is read while it is
-// written comes out inverted: the array does not say which one it is, so nobody may rely on it.
+// Port A writes, port B reads, equal widths, output registers on or off. A word that is read while
+// it is written comes out inverted: the array does not say which one it is, so nobody may rely on
+// it.
 // INITVALs hold 16 times 18 bits each, in places of 20; words follow each other in them.
 module DP16KD #(
     parameter DATA_WIDTH_A = 18, parameter DATA_WIDTH_B = 18,
@@ -37,7 +38,7 @@ module DP16KD #(
     localparam W = DATA_WIDTH_A;
     localparam LSB = W == 36 ? 5 : W == 18 ? 4 : W == 9 ? 3 : W == 4 ? 2 : W == 2 ? 1 : 0;
     generate
-        if (DATA_WIDTH_B != W || REGMODE_A != "OUTREG" || REGMODE_B != "OUTREG" ||
+        if (DATA_WIDTH_B != W || REGMODE_A != REGMODE_B ||
                 CSDECODE_A != "0b000" || CSDECODE_B != "0b000" ||
                 CLKAMUX != "CLKA" || CLKBMUX != "CLKB")
             mode_not_modeled mode();
@@ -64,7 +65,7 @@ module DP16KD #(
             read <= write && to == from ? ~array[from] : array[from];
         if (OCEB & (OCEA | W != 36)) out <= RSTB ? 0 : read;
     end
-    wire [35:0] word = out;
+    wire [35:0] word = REGMODE_B == "OUTREG" ? out : read;
     assign {<DOA:18>} = W == 36 ? word[17:0] : 18'b0;
     assign {<DOB:18>} = W == 36 ? word[35:18] : word[17:0];
 endmodule
@@ -98,13 +99,30 @@ module MULT18X18D #(
 endmodule
 """
 
+CCU2C = """
+module CCU2C #(
+    parameter [15:0] INIT0 = 0, parameter [15:0] INIT1 = 0,
+    parameter INJECT1_0 = "YES", parameter INJECT1_1 = "YES"
+) (
+    input CIN, A0, B0, C0, D0, A1, B1, C1, D1, output S0, S1, COUT
+);
+    generate
+        if (INJECT1_0 != "NO" || INJECT1_1 != "NO") mode_not_modeled mode();
+    endgenerate
+    wire [3:0] low = INIT0[3:0], high = INIT1[3:0];
+    wire whole0 = INIT0[{D0, C0, B0, A0}], whole1 = INIT1[{D1, C1, B1, A1}];
+    wire middle = whole0 ? CIN : low[{B0, A0}];
+    assign S0 = whole0 ^ CIN, S1 = whole1 ^ middle, COUT = whole1 ? middle : high[{B1, A1}];
+endmodule
+"""
+
 
 def models():
-    """Verilog of both primitives; ``<A:18>`` stands for A17, A16, ... A0."""
+    """Verilog of the primitives; ``<A:18>`` stands for A17, A16, ... A0."""
     names = [f"INITVAL_{n:02X}" for n in range(64)]
     memory = DP16KD.replace("<INITVAL>", ", ".join(f"parameter {name} = 320'b0" for name in names))
     memory = memory.replace("<INITS>", ", ".join(reversed(names)))
-    return re.sub(r"<(\w+):(\d+)>", _bits, memory + MULT18X18D)
+    return re.sub(r"<(\w+):(\d+)>", _bits, memory + MULT18X18D + CCU2C)
 
 
 def _bits(match):
@@ -112,17 +130,17 @@ def _bits(match):
     return ", ".join(f"{name}{bit}" for bit in reversed(range(int(width))))
 
 
-def build(component, **options):
+def build(component, *, target="ecp5", **options):
     """Batch model (`gradnic.sim.engine.batch`) of a component's ECP5 body.
 
-    component : wiring.Component. options : as `batch.build_rtlil` takes. Returns a `batch.Model`;
-    `tools.ToolError` if a primitive is used in a mode that is not modeled.
+    component : wiring.Component. target : of `Target`. options : as `batch.build_rtlil` takes.
+    Returns a `batch.Model`; `tools.ToolError` if a primitive is used in a mode that is not modeled.
     """
     root = tools.build_root() / "ecp5"
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root) as folder:
         folder = Path(folder)
-        text = to_rtlil(component, name="top", platform=Target("ecp5"), emit_src=False)
+        text = to_rtlil(component, name="top", platform=Target(target), emit_src=False)
         (folder / "design.il").write_text(text)
         (folder / "ecp5.v").write_text(models())
         script = (

@@ -26,10 +26,10 @@ ERRORS = 1  # what memory answers, of the engine
 class Bench:
     """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
 
-    def __init__(self, *, thc=THC, pauses=None, **options):
+    def __init__(self, *, thc=THC, pauses=None, feedback=True, **options):
         self.rtl = JobCluster(
-            (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=thc, t_probe=500, packet=96, feedback=True,
-            bf16=True, bits=8, gives_up=True, **options,
+            (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=thc, t_probe=500, packet=96,
+            feedback=feedback, bf16=True, bits=8, gives_up=True, **options,
         )  # fmt: skip
         if pauses is not None:
             self.rtl.pause(pauses)
@@ -176,6 +176,25 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_eng
     bench.post(*again)
     bench.run()
     bench.check(but=[1])
+
+
+@pytest.mark.parametrize("when", [1500, 2500, 4000, 6000])
+def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when):
+    """Without feedback; the first is aborted on all nodes, wherever it is."""
+    bench = Bench(n_active=1, feedback=False, pauses=3)
+    bench.post(
+        bench.job(1, 5000), bench.job(2, 1000), bench.job(3, 700, codec=JobCodec.RAW32),
+        bench.job(4, 2500, kind=Kind.BF16), bench.job(5, 60), bench.job(6, 4096),
+    )  # fmt: skip
+
+    def abort():
+        for node in range(N):
+            bench.rtl.abort(node, 1)
+
+    bench.run(late={when: abort})
+    bench.check(but=[1])
+    for node in range(N):
+        assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
 
 
 @pytest.mark.parametrize("place", ["source", "residual", "indices", "kept", "sums", "result"])

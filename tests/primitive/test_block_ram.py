@@ -99,7 +99,7 @@ def test_users_never_read_the_word_being_written():
 
 
 def test_unmodeled_mode_does_not_build(monkeypatch):
-    monkeypatch.setattr(ecp5, "DP16KD", ecp5.DP16KD.replace('REGMODE_B != "OUTREG"', "1"))
+    monkeypatch.setattr(ecp5, "DP16KD", ecp5.DP16KD.replace("REGMODE_A != REGMODE_B", "1"))
     with pytest.raises(tools.ToolError, match="mode_not_modeled"):
         ecp5.build(BlockRAM(8, 16))
 

@@ -297,7 +297,7 @@ def test_list_names_every_preset():
         ),
         (
             ["--preset", "inline4", "--family", "xc7"],
-            "--family must be generic, ecp5, xilinx or intel, not xc7",
+            "--family must be generic, ecp5, ecp5-dense, xilinx or intel, not xc7",
         ),
         ([], "name a top with --preset"),
     ],
