@@ -14,7 +14,9 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 @click.command(cls=q.Command, name="train")
 @option(
     "--codec codecs",
-    q.OneOf("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial"),
+    q.OneOf(
+        "none", "inceptionn", "thc", "bf16", "truncated", "powersgd", "prioritized", "thc-partial"
+    ),
     help="Repeat it to compare. Default: none, inceptionn and thc.",
     multiple=True,
     callback=q.once,
@@ -38,6 +40,7 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 )
 @option("--norm", q.OneOf("block", "tensor"), "block", "thc: block or tensor.")
 @click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
+@option("--cut", q.Whole(1, 24, "bits"), 16, "truncated: low bits of a float that go.")
 @option("--rank", q.Whole(1, 128), 4, "powersgd: of a product.")
 @option("--drop", q.BELOW_ONE, 0.0, "none, thc, prioritized: share of packets lost, 0 up to 1.")
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
@@ -107,21 +110,23 @@ ALL = ("none", "inceptionn", "thc")
 OWN = {  # options, by the codecs that they are for
     ("inceptionn",): ("exponent", "mode", "prescale"),
     ("thc", "thc-partial"): ("bits", "granularity", "clipped", "norm", "feedback"),
+    ("truncated",): ("cut",),
     ("powersgd",): ("rank",),
     ("none", "thc", "prioritized", "thc-partial"): ("rescale",),
 }
 
 
 def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,
-             rank, drop, rescale):  # fmt: skip
+             cut, rank, drop, rescale):  # fmt: skip
     """Options of the codec's exchange, out of those of the command line."""
-    if drop and codec in ("inceptionn", "bf16", "powersgd", "thc-partial"):
+    if drop and codec in ("inceptionn", "bf16", "truncated", "powersgd", "thc-partial"):
         raise click.UsageError(
             f"--drop goes with none, thc and prioritized, and {codec} is among the codecs: it has "
             "no packets that may miss. Name them: --codec none --codec thc"
         )
-    if codec in ("bf16", "powersgd"):
-        return {"rank": rank, "seed": seed} if codec == "powersgd" else {}
+    if codec in ("bf16", "truncated", "powersgd"):
+        own = {"truncated": {"bits": cut}, "powersgd": {"rank": rank, "seed": seed}}
+        return own.get(codec, {})
     if codec == "inceptionn":
         return {"exponent": exponent, "mode": mode, "prescale": prescale}
     own = {"rescale": rescale, "seed": seed}

@@ -161,3 +161,16 @@ def scaled_sign(x, rng):
     """Sign of each value times their mean magnitude (EF-SignSGD, Karimireddy et al., ICML 2019)."""
     del rng
     return np.where(x < 0, -1.0, 1.0) * np.abs(x).mean()
+
+
+def truncated(values, bits):
+    """float32 with so many low bits cut off, 1 to 24; infinities and NaN stay. Same shape.
+
+    INCEPTIONN's own baseline, at 16, 22 and 24 bits (MICRO 2018). 24 takes the exponent's last bit
+    along: values are halved where it is set.
+    """
+    if not 1 <= bits <= 24:
+        raise ValueError(f"bits cut off must be 1 to 24, not {bits!r}")
+    values = np.ascontiguousarray(values, np.float32)
+    cut = values.view(np.uint32) & np.uint32((1 << 32) - (1 << bits))
+    return np.where(np.isfinite(values), cut.view(np.float32), values)

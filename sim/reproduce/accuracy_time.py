@@ -15,7 +15,14 @@ from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import servers
 from gradnic.models.schedule.topology import parse
 from gradnic.models.training.constants import value
-from gradnic.models.training.exchange import Codec, Exchange, card_network, fp16, host_network
+from gradnic.models.training.exchange import (
+    Codec,
+    Exchange,
+    card_network,
+    fp16,
+    host_network,
+    truncated,
+)
 
 from .claims import Picture, Result, Table, made_of
 from .composed import LOSS, P, leaf_share, stretch
@@ -63,6 +70,8 @@ def step_seconds(model, curve_of):
     exchanges = {
         "FP32": Exchange(ring(star), hosts),
         "BF16": Exchange(ring(star), hosts, fp16()),
+        **{truncated(bits).name: Exchange(ring(star), frames(hosts), truncated(bits))
+           for bits in (16, 22, 24)},
         "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),
         **{v: Exchange(ring(star), frames(hosts), in_line(payload_ratio(v)))
            for v in VARIANTS if v.startswith("INCEPTIONN")},

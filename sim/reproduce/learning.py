@@ -16,6 +16,7 @@ from gradnic.sim.training.baselines import parents_of
 VARIANTS = {
     "FP32": ("none", {}),
     "BF16": ("bf16", {}),
+    **{f"cut {bits} bits": ("truncated", {"bits": bits}) for bits in (16, 22, 24)},
     "PowerSGD, rank 4": ("powersgd", {"rank": 4}),
     "INCEPTIONN 2^-10": ("inceptionn", {"exponent": 117}),
     "INCEPTIONN 2^-8": ("inceptionn", {"exponent": 119}),

@@ -5,7 +5,7 @@ from gradnic.models.thc import baselines
 from gradnic.models.thc.quic_fl import quic_fl
 from gradnic.models.thc.worker import Worker
 
-from .schemes import InceptionnRing, majority, requantized
+from .schemes import InceptionnRing, majority, requantized, truncated_ring
 
 FEEDBACK_ROUNDS = 8
 DISTRIBUTIONS = {
@@ -102,7 +102,9 @@ def schemes():
         requantized(5),
         requantized(4),
         *((f"INCEPTIONN 2^{e - 127}, ring", None, InceptionnRing(e)) for e in (117, 119, 121)),
+        *(truncated_ring(bits) for bits in (16, 22, 24)),
         each("BF16", 16, lambda x, rng: bf16(x)),
+        each("FP16", 16, lambda x, rng: x.astype(np.float16).astype(np.float64)),
     ]
 
 

@@ -35,6 +35,23 @@ class InceptionnRing:
         return replicas[0].astype(np.float64) / factor / len(floats)
 
 
+def truncated_ring(bits):
+    """Mean of a ring of cards that cut the low `bits` of every float on every hop."""
+
+    def image(block):
+        return baselines.truncated(block, bits)
+
+    def mean_of(gradients, rng):
+        del rng
+        floats = gradients.astype(np.float32)
+        if len(floats) == 1:
+            return image(floats[0]).astype(np.float64)
+        replicas = ring_allreduce(floats, image_exchange(image), image)
+        return replicas[0].astype(np.float64) / len(floats)
+
+    return f"cut {bits} bits, ring", 32 - bits, mean_of
+
+
 def requantized(bits, block=256):
     """Mean of a ring whose hops decode, add and quantize anew (as DynamiQ, 2026, does it)."""
     compress = baselines.block_min_max(bits, block)

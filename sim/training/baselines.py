@@ -1,14 +1,15 @@
-"""Exchanges of others to train beside: BF16, PowerSGD, losses by importance or in trees."""
+"""Exchanges of others: BF16, truncation, PowerSGD, losses by importance, by place or in trees."""
 
 import itertools
 import math
 
 import numpy as np
 from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
+from gradnic.models.thc.baselines import truncated
 
 from gradnic.interface.schedule_table import REDUCE
 
-from .codecs import Exchange, Thc, raw_bytes
+from .codecs import Exchange, Ring, Thc, raw_bytes
 from .network import LAYERS
 
 SHAPES = [shape for n, m in itertools.pairwise(LAYERS) for shape in ((n, m), (m,))]
@@ -31,6 +32,22 @@ class Bf16(Exchange):
         halves = np.minimum(2 * FLOATS, n_values - np.arange(0, n_values, 2 * FLOATS))
         self.wire_bytes += 2 * self.n_workers * int(frame_bytes(2 * halves).sum())
         return bf16(bf16(gradients).sum(axis=0))
+
+
+class Truncated(Ring):
+    """A ring whose cards cut the low `bits` of every float, 1 to 24."""
+
+    def __init__(self, n_workers, *, bits=16):
+        super().__init__(n_workers)
+        self.bits = bits
+        self.image(np.zeros(1, np.float32))  # complains about bits
+
+    def image(self, block):
+        return truncated(block, self.bits)
+
+    def sizes(self, block):
+        floats = np.minimum(FLOATS, block.size - np.arange(0, block.size, FLOATS))
+        return -(-floats * (32 - self.bits) // 8)
 
 
 class PowerSgd(Exchange):

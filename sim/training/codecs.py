@@ -11,7 +11,10 @@ from gradnic.models.inceptionn.measure import FLOATS, frame_bytes
 from gradnic.models.inline.ring import ring_allreduce
 from gradnic.models.thc import worker as thc
 
-CODECS = ("none", "inceptionn", "thc", "bf16", "powersgd", "prioritized", "thc-partial", "regional")
+CODECS = (
+    "none", "inceptionn", "thc", "bf16", "truncated", "powersgd", "prioritized", "thc-partial",
+    "regional",
+)  # fmt: skip
 CHUNK = 1024  # values of a THC packet
 NORMS = 256  # norms of a packet
 SUM_BITS = (8, 12, 16)
@@ -73,30 +76,46 @@ class Exchange:
         return np.float32(self.n_workers) / np.maximum(count, 1).astype(np.float32)
 
 
-class Inceptionn(Exchange):
-    """A ring of in-line cards: every block is coded on every hop, `ring_allreduce`.
+class Ring(Exchange):
+    """A ring of in-line cards: every block is coded on every hop, `ring_allreduce`. Who inherits it
+    has the codec. At least 2 workers.
+    """
 
-    exponent, mode, prescale : see `gradnic.models.inceptionn`. At least 2 workers.
+    def image(self, block):
+        """What a receiver makes of a block; float32."""
+        raise NotImplementedError
+
+    def sizes(self, block):
+        """Bytes of a block's packets of 336 floats, coded."""
+        raise NotImplementedError
+
+    def _hop(self, step, blocks):
+        for block in blocks:
+            self.raw_bytes += raw_bytes(block.size)
+            self.wire_bytes += int(frame_bytes(self.sizes(block)).sum())
+        return np.stack([self.image(block) for block in np.roll(blocks, 1, axis=0)])
+
+    def __call__(self, gradients):
+        return ring_allreduce(gradients, self._hop, self.image)[0]
+
+
+class Inceptionn(Ring):
+    """A ring whose cards have INCEPTIONN's codec.
+
+    exponent, mode, prescale : see `gradnic.models.inceptionn`.
     """
 
     def __init__(self, n_workers, *, exponent=117, mode="strict", prescale=0):
         super().__init__(n_workers)
         self._bound = {"exponent": exponent, "prescale": prescale}
         self._options = self._bound | {"mode": mode}
-        self._image(np.zeros(1, np.float32))  # complains about settings
+        self.image(np.zeros(1, np.float32))  # complains about settings
 
-    def _image(self, block):
+    def image(self, block):
         return inceptionn.image(block, **self._options)
 
-    def _hop(self, step, blocks):
-        for block in blocks:
-            self.raw_bytes += raw_bytes(block.size)
-            sizes = inceptionn.coded_sizes(block, FLOATS, **self._bound)
-            self.wire_bytes += int(frame_bytes(sizes).sum())
-        return np.stack([self._image(block) for block in np.roll(blocks, 1, axis=0)])
-
-    def __call__(self, gradients):
-        return ring_allreduce(gradients, self._hop, self._image)[0]
+    def sizes(self, block):
+        return inceptionn.coded_sizes(block, FLOATS, **self._bound)
 
 
 class Thc(Exchange):
@@ -168,7 +187,8 @@ def make(codec, n_workers, options):
 
     kinds = {
         "none": Exchange, "inceptionn": Inceptionn, "thc": Thc, "bf16": baselines.Bf16,
-        "powersgd": baselines.PowerSgd, "prioritized": baselines.Prioritized,
+        "truncated": baselines.Truncated, "powersgd": baselines.PowerSgd,
+        "prioritized": baselines.Prioritized,
         "thc-partial": baselines.PartialThc, "regional": baselines.Regional,
         "thc-trees": baselines.TreeThc,
     }  # fmt: skip

@@ -55,6 +55,15 @@ def test_known_errors(name, expected):
     assert error(name) == pytest.approx(expected, rel=0.04)
 
 
+def test_cut_and_rounded_floats_err_by_their_last_bit():
+    """A bit q cut off is q^2 / 3 in the mean, rounded q^2 / 12; a ring of four cuts four times."""
+    assert error("cut 16 bits, ring") / error("BF16") == pytest.approx(4, rel=0.02)
+    assert error("FP16") / error("BF16") == pytest.approx(1 / 64, rel=0.02)
+    one, four = (error("cut 22 bits, ring", n=n) for n in (1, 4))
+    assert four > 2 * one / 4  # they all err towards zero: more than independent errors
+    assert error("cut 24 bits, ring") > 0.1  # halves what it cuts the exponent of
+
+
 def test_mxfp4_ties_go_to_the_even_code():
     block = np.zeros(32)
     block[:6] = [4, 5, 2.5, 0.25, 0.75, -3.5]

@@ -3,8 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from gradnic.models.inceptionn.measure import frame_bytes
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.topology import parse
+from gradnic.models.thc.baselines import truncated
 from gradnic.sim.training import baselines, codecs
 
 
@@ -25,6 +27,40 @@ def test_bf16_halves_the_payload():
     total = exchange(gradients)
     assert np.abs(total - gradients.sum(axis=0)).max() < 0.05
     assert exchange.raw_bytes / exchange.wire_bytes == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize("bits", [16, 22, 24])
+def test_a_ring_cuts_low_bits_on_every_hop(bits):
+    rng = np.random.default_rng(2)
+    gradients = rng.standard_normal((4, 67_200)).astype(np.float32)
+    exchange = codecs.make("truncated", 4, {"bits": bits})
+    total = exchange(gradients)
+    assert not (total.view(np.uint32) & ((1 << bits) - 1)).any()
+    wanted = np.zeros(67_200, np.float32)
+    block = 67_200 // 4
+    for owner in range(4):  # the worker that adds its own last
+        where = slice((owner + 1) % 4 * block, ((owner + 1) % 4 + 1) * block)
+        partial = gradients[(owner + 1) % 4, where]
+        for step in 2, 3, 4:
+            partial = partial.view(np.uint32) & np.uint32((1 << 32) - (1 << bits))
+            partial = partial.view(np.float32) + gradients[(owner + step) % 4, where]
+        cut = partial.view(np.uint32) & np.uint32((1 << 32) - (1 << bits))
+        wanted[where] = cut.view(np.float32)
+    np.testing.assert_array_equal(total, wanted)
+    payload = 336 * (32 - bits) / 8
+    assert exchange.raw_bytes / exchange.wire_bytes == pytest.approx(
+        (1344 + frame_bytes(0)) / (payload + frame_bytes(0)), rel=1e-3
+    )
+
+
+def test_what_is_not_finite_is_not_cut():
+    values = np.array([np.inf, -np.inf, np.nan, 3e38, -0.0, 1.5], np.float32)
+    cut = truncated(values, 24)
+    np.testing.assert_array_equal(cut[:3], values[:3])
+    assert cut.view(np.uint32)[3:].tolist() == [0x7F000000, 0x80000000, 0x3F000000]
+    for bits in 0, 25:
+        with pytest.raises(ValueError, match=f"bits cut off must be 1 to 24, not {bits}"):
+            truncated(values, bits)
 
 
 def test_powersgd_finds_a_matrix_of_its_rank():

@@ -145,7 +145,7 @@ def test_a_rate_that_diverges_says_so():
         ),
         (
             ["--codec", "zip"],
-            "must be none, inceptionn, thc, bf16, powersgd, prioritized or thc-partial, not zip",
+            "none, inceptionn, thc, bf16, truncated, powersgd, prioritized or thc-partial, not zip",
         ),
         (["--codec", "none", "--drop", "1"], "--drop must be 0 to below 1, not 1"),
         (["--codec", "inceptionn", "--drop", "0.1"], "--drop goes with none, thc and prioritized"),
