@@ -266,7 +266,7 @@ class PacketPick(wiring.Component):
                 Array(source.replies.p.as_value() for source in sources)[which]
             ),
             *(
-                source.replies.ready.eq(answers.i.ready & any_talks & (which == k))
+                source.replies.ready.eq(answers.i.ready & (which == k))
                 for k, source in enumerate(sources)
             ),
         ]

@@ -96,7 +96,8 @@ class Scheduler(wiring.Component):
         the last time. One event a cycle, in this order where several are offered: `added` is
         always ready, the others while none before them is offered.
     asks : In(stream.Signature(chunk number))
-        Asks for the state of a chunk; ready while no event is offered.
+        Asks for the state of a chunk; ready while no event is offered. Before the first round
+        answers are what the memory began with.
     answered, answer : Out(1), Out({added, left, final})
         4 cycles after an ask was taken: contributions so far (a partial of this rank may be added
         now), whether its own partial has left (a gather result may overwrite it), whether it is

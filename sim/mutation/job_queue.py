@@ -20,7 +20,7 @@ class Twin:
     """The queue, cycle for cycle; entries are [number of the post, when, mark]."""
 
     def __init__(self):
-        self.entries, self.looks, self.at, self.left, self.n_popped = [], 0, 0, 0, 0
+        self.entries, self.looks, self.at, self.left, self.popped = [], 0, 0, 0, False
 
     def shown(self):
         """(post is ready, abort is ready, present, busy, [number, when, mark] of the oldest)."""
@@ -33,7 +33,8 @@ class Twin:
         """Inputs of a cycle: number of what is posted, pop, id to be aborted; None for none."""
         n, begins = len(self.entries), not self.looks
         if begins:
-            self.looks, self.at, self.left = int(abort is not None and not pop), 0, n
+            waits = pop or self.popped  # a job that begins is called active two cycles later
+            self.looks, self.at, self.left = int(abort is not None and not waits), 0, n
         elif not self.left:
             self.looks = 0
         else:
@@ -45,6 +46,7 @@ class Twin:
             self.entries.append([post, now, 0])
         if pop:
             self.entries.pop(0)
+        self.popped = pop
 
 
 def record(seed):

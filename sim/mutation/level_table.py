@@ -40,7 +40,10 @@ def _packets(rng, code, bits, levels):
 
 
 def test(model):
-    """Every width of indices under every width of sums, back to back and stalled; the rate."""
+    """Every width of indices under every width of sums, back to back and stalled; the rate.
+
+    The first beat comes a cycle after widths are told, as it must.
+    """
     rng = np.random.default_rng(1)
     instance = model.instance()
     for turn in range(2):  # levels of a table are written over those of another
@@ -67,7 +70,7 @@ def test(model):
                 run = instance.run(
                     {"i": model.pack("i", data=beats, **fields)},
                     signals={"code": code, "bits": bits, "write": 0},
-                    stalls={"i": duty, "o": duty}, reset=False, probe_cycles=0,
+                    stalls={"i": ([0], duty), "o": duty}, reset=False, probe_cycles=0,
                 )  # fmt: skip
                 run.check(o=model.pack("o", data=want, last=ends))
                 if duty == 1:

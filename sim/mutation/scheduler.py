@@ -51,8 +51,10 @@ def noise(seed, layout=LAYOUT, depth=DEPTH, n_chunks=N_CHUNKS, n_cycles=700):
     player = Player(layout, rows, setup, depth=depth, n_chunks=n_chunks)
     rates = rng.choice([0.1, 0.3, 0.9], 4) / (4, 4, 8, 8)
     ready, idle = rng.choice([0.3, 0.8, 1.0], 2)
+    begun = False  # until then the states of chunks are what the memory began with
     for now in range(n_cycles):
-        if now > 2 * n_chunks + 20:
+        begun = begun or (now > 0 and bool(player.shown["status"]["running"]))
+        if begun and now > 2 * n_chunks + 20:
             for port, rate in zip(player.queues, rates, strict=True):
                 if rng.random() < rate:
                     player.queues[port].append(int(rng.integers(total + (rng.random() < 0.02))))

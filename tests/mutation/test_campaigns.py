@@ -4,6 +4,7 @@ more than 1,000, and the samples marked slow are of all other blocks.
 
 import numpy as np
 import pytest
+from gradnic.sim.engine import batch
 from gradnic.sim.inceptionn import units as engines
 from gradnic.sim.mutation import engines as campaign_engines
 from gradnic.sim.mutation import run as mutate
@@ -19,6 +20,7 @@ SLOW = {
     "compressor": (100, 0.86),
     "decompressor": (100, 0.80),
     "registers": (100, 0.94),
+    "scheduler": (100, 0.84),
     "ring": (100, 0.86),
     "hadamard": (100, 0.86),
     "thc_encoder": (100, 0.80),
@@ -33,6 +35,15 @@ SLOW = {
     "allowance_walk": (100, 0.80),
     "thc_keys": (100, 0.80),
 }
+#: blocks whose bench is their campaign's alone: else it could go stale unnoticed
+OWN = ("scheduler", "level_table", "job_queue", "job_context", "job_cutter", "packet_steps")
+OWN += ("packet_pick", "allowance_walk", "thc_keys")
+
+
+@pytest.mark.parametrize("block", OWN)
+def test_circuit_itself_passes(block):
+    campaign = mutate.load(block)
+    campaign.test(batch.build(campaign.component()))
 
 
 def check(block, count, least, jobs=None):
