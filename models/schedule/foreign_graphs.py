@@ -174,8 +174,12 @@ def of_astra_analytical(text):
         raise ValueError(f"no YAML{at}: {getattr(error, 'problem', error)}") from None
     names = ("topology", "npus_count", "bandwidth", "latency")
     lists = [found.get(name) if isinstance(found, dict) else None for name in names]
-    if any(not isinstance(w, list) or not all(type(v) is str for v in w) for w in lists):
-        raise ValueError(f"an ASTRA-sim network has four lists: {', '.join(names)}")
+    for name, w in zip(names, lists, strict=True):
+        if not isinstance(w, list) or not all(type(v) is str for v in w):
+            told = "missing" if w is None else repr(w) if type(w) is str else "no list of words"
+            raise ValueError(
+                f"an ASTRA-sim network has four lists: {', '.join(names)}; {name} is {told}"
+            )
     kinds, *rest = lists
     shape, speeds, times = (
         [_read(name, read, word) for word in words]

@@ -20,6 +20,11 @@ _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "topologies-per-dim": "ASTRA-sim's older form, of units-count and links-count, is not read; "
     "its newer form has four lists: topology, npus_count, bandwidth, latency",
 }
+_HTSIM = {  # its files of a network and of traffic, by their second key
+    "tiers": "htsim's topology of tiers is not read: a k-ary tree is fattree:KxLEVELS, others are "
+    "lists of links",
+    "connections": "htsim's connection matrix is traffic, not a network",
+}
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,8 @@ def _foreign(path, text):
         if type(graph.get("nodes")) is list:
             return lambda _: foreign_graphs.of_node_link(graph)
         return None
+    if found := re.match(r"(?i)(?:\s|#.*\n)*nodes\s+\d+\s+(tiers|connections)\s", text):
+        raise ValueError(f"file:{path}: {_HTSIM[found[1].lower()]}")
     words = text.split("\n", 1)[0].split()
     if len(words) == 3 and all(w.isdecimal() for w in words) and re.search(r"\d[GMT]bps", text):
         return foreign_graphs.of_astra_ns3

@@ -288,6 +288,13 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
         ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
         ("x.txt", "2 0 0\n0 1 1Gbps 1ns 0", "0 links are announced, 0 and 1 come"),
+        ("x.yml", "topology: Switch\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]",
+         "latency; topology is 'Switch'"),
+        ("x.yml", "topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]", "latency is missing"),
+        ("x.topo", "# of htsim\nNodes 32\nTiers 2\nPodsize 32\n\nTier 0\nRadix_Down 8\n",
+         "x.topo: htsim's topology of tiers is not read: a k-ary tree is fattree:KxLEVELS"),
+        ("x.txt", "Nodes 4\nConnections 1\n0->1 id 1 start 0 size 2000000\n",
+         "x.txt: htsim's connection matrix is traffic, not a network"),
         ("x.json", '{"logical-dims": ["8"]}', "x.json: ASTRA-sim's logical topology has no links"),
         ("x.json", '{"topologies-per-dim": ["Ring"], "units-count": [4]}', "its newer form has"),
         (

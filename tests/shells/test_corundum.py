@@ -14,12 +14,21 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, with_timeout
+from gradnic.hdl.shells.corundum import app_block
 from gradnic.hdl.shells.corundum.wrapper import Corundum
 from gradnic.models.inline.card import InlineCard as GoldenCard
 from gradnic.sim.engine import runner
 from gradnic.sim.frame import frames as makers
 from gradnic.sim.shells import bench as shell_bench
-from gradnic.sim.shells.corundum import APP_ID, HOST_TAG, STAMP_BITS, shell
+from gradnic.sim.shells.corundum import (
+    APP_ID,
+    HOST_TAG,
+    PARAMETERS,
+    PORTS,
+    STAMP_BITS,
+    names,
+    shell,
+)
 
 from gradnic.host.driver import Driver, InlineDriver
 from gradnic.interface import params, tap
@@ -266,6 +275,43 @@ def test_wrong_configurations_are_refused(ports, app_id, said, tmp_path):
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     run = subprocess.run(["vvp", "-n", "top.vvp"], cwd=tmp_path, capture_output=True, text=True)
     assert said in run.stdout + run.stderr
+
+
+PARAMS = """\
+`define APP_CUSTOM_PARAMS_DECL parameter OF_THE_BOARD = IF_COUNT,
+`define APP_CUSTOM_PARAMS_MAP .OF_THE_BOARD(2),
+"""
+OWN_PORTS = """\
+`define APP_CUSTOM_PORTS_DECL input wire in_of_the_board, output wire [3:0] out_of_the_board,
+`define APP_CUSTOM_PORTS_MAP .in_of_the_board(noise[0]), .out_of_the_board(),
+"""
+
+
+@pytest.mark.skipif(bool(runner.missing("icarus")), reason=str(runner.missing("icarus")))
+def test_a_build_may_have_parameters_and_ports_of_its_own(tmp_path):
+    """As the shell passes them on to every application, by its macros and headers."""
+    (tmp_path / "mqnic_app_custom_params.vh").write_text(PARAMS)
+    (tmp_path / "mqnic_app_custom_ports.vh").write_text(OWN_PORTS)
+    top = shell("sync", 2, 512)
+    defines = []
+    for kind, place in (("PARAMS", "mqnic_app_block #("), ("PORTS", "app (")):
+        assert place in top
+        top = top.replace(place, f"{place}`APP_CUSTOM_{kind}_MAP ", 1)
+        defines.append(f"-DAPP_CUSTOM_{kind}_ENABLE")
+    headers = "".join(f'`include "mqnic_app_custom_{k}.vh"\n' for k in ("params", "ports"))
+    (tmp_path / "top.v").write_text(block("sync", 2) + headers + top)
+    build = ["iverilog", "-g2005", "-s", "top", "-I", ".", *defines, "-o", "top.vvp", "top.v"]
+    run = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_parameters_and_ports_are_those_of_the_shell():
+    """Each once, and no other but a parameter that an older shell sets."""
+    told = {name for name, _ in app_block.PARAMETERS}
+    assert len(told) == len(app_block.PARAMETERS)
+    assert told - set(names(PARAMETERS)) == {"PTP_USE_SAMPLE_CLOCK"}
+    assert set(names(PARAMETERS)) <= told
+    assert sorted(port.name for port in app_block.PORTS) == sorted(names(PORTS))
 
 
 def test_options_are_checked():

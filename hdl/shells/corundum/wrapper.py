@@ -115,9 +115,13 @@ class Corundum:
                 "`timescale 1ns / 1ps",
                 "`default_nettype none",
                 "",
+                *_when("PARAMS", '`include "mqnic_app_custom_params.vh"'),
+                *_when("PORTS", '`include "mqnic_app_custom_ports.vh"'),
+                "",
                 f"module {MODULE} #(",
-                ",\n".join(f"    parameter {name} = {value}" for name, value in PARAMETERS),
+                *_parameters(),
                 ") (",
+                *_when("PORTS", "`APP_CUSTOM_PORTS_DECL"),
                 ",\n".join(_declare(port) for port in PORTS),
                 ");",
                 "",
@@ -184,6 +188,22 @@ class Corundum:
             ]
         body = ",\n".join(pins)
         return "\n".join([*wires, f"gradnic_windows windows (\n{body}\n);"])
+
+
+def _when(kind, line):
+    """A line for builds with parameters or ports of their own, which this application leaves alone.
+
+    The shell's headers declare them, each with a comma behind it.
+    """
+    return [f"`ifdef APP_CUSTOM_{kind}_ENABLE", line, "`endif"]
+
+
+def _parameters():
+    """Those of the board's own follow the application's, as in the template."""
+    lines = [f"    parameter {name} = {value}," for name, value in PARAMETERS]
+    place = 1 + [name for name, _ in PARAMETERS].index("APP_GPIO_OUT_WIDTH")
+    own = _when("PARAMS", "`APP_CUSTOM_PARAMS_DECL")
+    return [*lines[:place], *own, *lines[place:-1], lines[-1].removesuffix(",")]
 
 
 def _declare(port):
