@@ -14,16 +14,15 @@ from . import foreign_graphs
 LATENCY = 1e9  # cycles, at most
 ABILITIES = ("sum", "multicast")  # of a switch
 KEYS = ("nodes", "switches", "links", "ports", "directed", *ABILITIES)  # of a graph in JSON
-_HTSIM = re.compile(r"(?im)^\s*nodes\s+\d+\s*$(.|\n)*^\s*tiers\s+\d+\s*$")
 _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "logical-dims": "ASTRA-sim's logical topology has no links: give the network's own file",
     "topologies-per-dim": "ASTRA-sim's older form, of units-count and links-count, is not read; "
     "its newer form has four lists: topology, npus_count, bandwidth, latency",
 }
-_HTSIM = {  # its files of a network and of traffic, by their second key
-    "tiers": "htsim's topology of tiers is not read: a k-ary tree is fattree:KxLEVELS, others are "
-    "lists of links",
-    "connections": "htsim's connection matrix is traffic, not a network",
+_HTSIM = {  # its files of a network and of traffic, by the key behind their number of nodes
+    "tiers": "htsim's topology has tiers, no links: give `a b bandwidth latency` lines, or "
+    "fattree:ARITYxLEVELS for a full one whose links are alike",
+    "connections": "htsim's connection matrix is traffic, no network",
 }
 
 
@@ -124,11 +123,9 @@ def _foreign(path, text):
         raise ValueError(
             f"file:{path}: {suffix} is not read; networkx.write_graphml writes what is"
         )
-    if suffix == ".topo" or re.search(_HTSIM, text):
-        raise ValueError(
-            f"file:{path}: htsim's topology has tiers, no links: give `a b bandwidth latency` "
-            "lines, or fattree:ARITYxLEVELS for a full one whose links are alike"
-        )
+    htsim = re.match(r"(?i)(?:\s|#.*\n)*nodes\s+\d+\s+(tiers|connections)\s", text)
+    if htsim or suffix == ".topo":
+        raise ValueError(f"file:{path}: {_HTSIM[htsim[1].lower() if htsim else 'tiers']}")
     if text.lstrip().startswith("{"):
         try:
             graph = json.loads(text)
@@ -144,8 +141,6 @@ def _foreign(path, text):
         if type(graph.get("nodes")) is list:
             return lambda _: foreign_graphs.of_node_link(graph)
         return None
-    if found := re.match(r"(?i)(?:\s|#.*\n)*nodes\s+\d+\s+(tiers|connections)\s", text):
-        raise ValueError(f"file:{path}: {_HTSIM[found[1].lower()]}")
     words = text.split("\n", 1)[0].split()
     if len(words) == 3 and all(w.isdecimal() for w in words) and re.search(r"\d[GMT]bps", text):
         return foreign_graphs.of_astra_ns3

@@ -291,10 +291,8 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.yml", "topology: Switch\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]",
          "latency; topology is 'Switch'"),
         ("x.yml", "topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]", "latency is missing"),
-        ("x.topo", "# of htsim\nNodes 32\nTiers 2\nPodsize 32\n\nTier 0\nRadix_Down 8\n",
-         "x.topo: htsim's topology of tiers is not read: a k-ary tree is fattree:KxLEVELS"),
         ("x.txt", "Nodes 4\nConnections 1\n0->1 id 1 start 0 size 2000000\n",
-         "x.txt: htsim's connection matrix is traffic, not a network"),
+         "x.txt: htsim's connection matrix is traffic, no network"),
         ("x.json", '{"logical-dims": ["8"]}', "x.json: ASTRA-sim's logical topology has no links"),
         ("x.json", '{"topologies-per-dim": ["Ring"], "units-count": [4]}', "its newer form has"),
         (
@@ -309,3 +307,9 @@ def test_mistakes_are_named(name, text, message, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         parse(f"file:{tmp_path / name}")
+
+
+def test_blank_lines_are_looked_at_once(tmp_path):
+    """A file that begins with many is no htsim's, and that is told in no time."""
+    (tmp_path / "x.txt").write_text("\n" * 100_000 + "0 1\n1 2\n")
+    assert parse(f"file:{tmp_path / 'x.txt'}").n_nodes == 3
