@@ -164,16 +164,17 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
     by_cuts = "exact optimum" if bounds.cuts_are_reached(topology) else "bound by cuts"
     overlapped = schedule.period is not None
     per_phase = None if overlapped else schedule.slots_total / 2
-    cap, helpers = bounds.bandwidth_bound(topology), schedule.topology.helpers
+    cap, helpers = float(bounds.bandwidth_bound(topology)), schedule.topology.helpers
+    finite = topology.n_nodes / schedule.slots_total
     return {
         **_figures(algorithm, topology, schedule, report, layout),
         "slots_per_phase": per_phase,
         "bound_slots": bound,
         "bound_is": by_cuts if exact else "node bound",
-        "gap": None if overlapped else per_phase / bound,
+        "gap": cap / finite if overlapped else per_phase / bound,
         "allreduce_bandwidth": schedule.steady_bandwidth,
         "allreduce_bandwidth_is": "steady state" if overlapped else "whole table",
-        "allreduce_bandwidth_finite": topology.n_nodes / schedule.slots_total,
+        "allreduce_bandwidth_finite": finite,
         "allreduce_bandwidth_bound": cap,
         "period_steps": schedule.period,
         "repeats": schedule.repeats,

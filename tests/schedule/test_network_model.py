@@ -487,7 +487,10 @@ def test_commands_write_their_keys(tmp_path):
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     done = gradnic("schedule", "--topology", "mesh:4x4", "--algorithm", "overlapped", "--json", "-")
     result = json.loads(done.stdout)
-    assert (result["slots_per_phase"], result["gap"]) == (None, None)
+    assert result["slots_per_phase"] is None
+    finite, bound = (result[f"allreduce_bandwidth_{key}"] for key in ("finite", "bound"))
+    assert result["gap"] == pytest.approx(bound / finite)
+    assert 1 <= bound / result["allreduce_bandwidth"] < result["gap"] < 1.1
     assert result["allreduce_bandwidth"] == 1.6
     assert result["allreduce_bandwidth_is"] == "steady state"
     done = gradnic("simulate", "--topology", "torus:4x4", "--algorithm", "multitree", "--bytes",
