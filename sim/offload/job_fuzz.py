@@ -19,8 +19,9 @@ from gradnic.interface.job import ALIGN, JobCodec, JobStatus, Kind, Operation
 
 from .dram import timing
 from .job_cluster import EVERYTHING
+from .job_judge import sound_watchdog
 from .job_list import PLACES, TOO_LONG, from_dicts
-from .job_run import cosim, sound_watchdog
+from .job_run import cosim
 
 NETWORKS = (
     ("ring:2", "ring"), ("ring:3", "multitree"), ("ring:3", "ring"), ("ring:4", "multitree"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.sim.offload import job_list, job_run
+from gradnic.sim.offload import job_figures, job_judge, job_list, job_run
 
 from gradnic import cli
 from gradnic.errors import Unfinished
@@ -54,10 +54,10 @@ def test_rates_by_hand():
     """Jobs of 4 beats: the first ends at 20, three more at 4 cycles each, one was refused."""
     jobs = [{"posted": 10, "done": at, "bytes": 256, "status": 0} for at in (20, 24, 28, 32)]
     jobs.append({"posted": 10, "done": 900, "bytes": 256, "status": 2})
-    assert job_run.input_rate(jobs, 64) == 16 / 22
-    assert job_run.steady_rate(jobs, 64, 1) == 12 / 12
-    assert job_run.steady_rate(jobs, 64, 2) == 8 / 8
-    assert job_run.steady_rate(jobs, 64, 4) is None
+    assert job_figures.input_rate(jobs, 64) == 16 / 22
+    assert job_figures.steady_rate(jobs, 64, 1) == 12 / 12
+    assert job_figures.steady_rate(jobs, 64, 2) == 8 / 8
+    assert job_figures.steady_rate(jobs, 64, 4) is None
 
 
 def test_what_a_file_does_not_say_is_chosen():
@@ -79,8 +79,8 @@ def test_line_share_is_time_with_payload_over_all_ports():
     GRADNIC.op.put(control, Op.CONTROL)
     frame, time = bytes(data), (1064 + 24) / 16
     sent = [(100, 0, 0, frame), (300, 0, 0, frame), (300, 1, 0, frame), (900, 1, 0, bytes(control))]
-    assert job_run.line_share(sent, 16) == pytest.approx(3 * time / (2 * (200 + time)))
-    assert job_run.line_share(sent[3:], 16) == 0
+    assert job_figures.line_share(sent, 16) == pytest.approx(3 * time / (2 * (200 + time)))
+    assert job_figures.line_share(sent[3:], 16) == 0
 
 
 def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
@@ -153,11 +153,11 @@ def test_jobs_keep_off_what_others_write(told, user, writer, byte, monkeypatch):
 
 def test_a_long_watchdog_explains_no_end():
     jobs, faults = [SimpleNamespace(elems=1000, codec=JobCodec.RAW32)], LinkFaults(delay=50)
-    assert job_run.sound_watchdog(2000, replace(faults, loss=0.1), jobs, 16, n_nodes=3) == 64_180
-    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 12_180
-    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3, memory_latency=90) == 12_780
+    assert job_judge.sound_watchdog(2000, replace(faults, loss=0.1), jobs, 16, n_nodes=3) == 64_180
+    assert job_judge.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 12_180
+    assert job_judge.sound_watchdog(2000, faults, jobs, 16, n_nodes=3, memory_latency=90) == 12_780
     jobs.append(SimpleNamespace(elems=0, codec=JobCodec.THC))
-    assert job_run.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 15_360
+    assert job_judge.sound_watchdog(2000, faults, jobs, 16, n_nodes=3) == 15_360
 
 
 def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):

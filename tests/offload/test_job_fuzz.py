@@ -12,7 +12,7 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.offload import job_fuzz, job_list, job_run
+from gradnic.sim.offload import job_fuzz, job_judge, job_list, job_run
 from gradnic.sim.offload.foreign import Foreign
 from gradnic.sim.offload.job_cluster import EVERYTHING, Ended
 from gradnic.sim.offload.job_hosts import ReachedCards
@@ -155,7 +155,7 @@ def test_a_watchdog_waits_for_as_long_as_a_job_takes(is_sound):
     told = [{"elems": 16, "errors": [1, "source"]}, *[{"elems": 16, "bytes": 64}] * 3]
     jobs = [one.job for one in job_list.from_dicts(told)]
     options = {"t_probe": 400, "memory_latency": 900}
-    watchdog = job_run.sound_watchdog(400, LinkFaults(), jobs, 16, n_nodes=2, memory_latency=900)
+    watchdog = job_judge.sound_watchdog(400, LinkFaults(), jobs, 16, n_nodes=2, memory_latency=900)
     outcome = run_raw(told, watchdog=watchdog if is_sound else 1700, **options)
     assert outcome.ok, outcome.first
     assert (outcome.barked == 0) is is_sound
@@ -217,9 +217,9 @@ def one_job(status, **told):
 
 def test_bytes_that_no_job_may_write_are_compared():
     posted, cluster, want, before = one_job(JobStatus.DONE, leaves_least=2, leaves_most=2)
-    assert job_run._compare(cluster, posted, want, before) == (0, "")
+    assert job_judge.compare(cluster, posted, want, before) == (0, "")
     cluster.memory(0)[200:203] = 1
-    told = job_run._compare(cluster, posted, want, before)
+    told = job_judge.compare(cluster, posted, want, before)
     assert told == (3, "3 bytes of node 0 that no job may write, from 200")
 
 
@@ -227,12 +227,12 @@ def test_what_a_refused_job_writes_is_no_result():
     posted, cluster, want, before = one_job(JobStatus.REFUSED)
     want[0, 0] = JobStatus.REFUSED, 0, None, None
     cluster.memory(0)[64] = 1
-    assert job_run._compare(cluster, posted, want, before)[0] == 1
+    assert job_judge.compare(cluster, posted, want, before)[0] == 1
 
 
 def test_leaves_of_a_completion_are_compared():
     posted, cluster, want, before = one_job(JobStatus.DONE, leaves_least=1, leaves_most=2)
-    n_wrong, first = job_run._compare(cluster, posted, want, before)
+    n_wrong, first = job_judge.compare(cluster, posted, want, before)
     assert n_wrong == 1
     assert first == (
         "job 0 on node 0: given up, fewest and most leaves are (0, 1, 2), not (0, 2, 2)"
@@ -243,7 +243,7 @@ def test_leaves_of_a_completion_are_compared():
 def test_an_abort_explains_what_ends_behind_it(abort, n_wrong):
     posted, cluster, want, before = one_job(JobStatus.ABORTED)
     posted[0].abort = abort
-    assert job_run._compare(cluster, posted, want, before)[0] == n_wrong
+    assert job_judge.compare(cluster, posted, want, before)[0] == n_wrong
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_an_abort_explains_what_ends_behind_it(abort, n_wrong):
 def test_memory_that_fails_explains_its_status_and_that_others_wait(status, errors, n_wrong):
     posted, cluster, want, before = one_job(status, leaves_least=2, leaves_most=2)
     posted[0].errors = errors
-    assert job_run._compare(cluster, posted, want, before)[0] == n_wrong
+    assert job_judge.compare(cluster, posted, want, before)[0] == n_wrong
 
 
 @pytest.mark.parametrize(
