@@ -49,7 +49,8 @@ def ports(component):
     return {name for name, (flow, _) in found if flow == wiring.Out}
 
 
-BLOCKS = [name for name in blocks.BLOCKS if ports(block(name))]
+# The card of jobs is among the Verilog modules; by itself no induction of these lengths holds.
+BLOCKS = [name for name in blocks.BLOCKS if name != "jobs-thc" and ports(block(name))]
 
 
 @pytest.fixture(scope="module")
