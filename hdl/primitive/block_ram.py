@@ -218,7 +218,8 @@ class HeldRAM(BlockRAM):
     def _portable(self, name):
         m = Module()
         m.submodules.array = self.array
-        write, read = self.array.write_port(), self.array.read_port()
+        write = self.array.write_port()
+        read = self.array.read_port()
         m.d.comb += [
             write.en.eq(self.write_en),
             write.addr.eq(self.write_addr),
