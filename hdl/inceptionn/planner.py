@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
 """
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -132,7 +132,7 @@ class Planner(wiring.Component):
         m.d.comb += self.tag_addr.eq(addr)
         n_tags = max(n, GROUP)  # at 4 lanes a beat sees its whole tag word
         words = [self.tag_data.word_select(k, 2 * n_tags) for k in range(16 * n // n_tags)]
-        place = Cat(beat["index"], C(0, 4))[:4]  # of the shortest units, too
+        place = Cat(beat["index"], Const(0, 4))[:4]  # of the shortest units, too
         chunk = delayed(m, place, 4, name="chunk")[(n_tags // n).bit_length() - 1 :]
         fours = []
         for k in range(0, len(words), 4):

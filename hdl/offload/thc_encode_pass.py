@@ -44,16 +44,15 @@ class EncodePass(Pass):
 
     more = {"node": In(8), "cell": In(ThcCell), "check": Out(CheckWrite)}
 
-    def __init__(self, n_bytes, address_width, *, feedback=False, bits=4, lends=False,
-                 **sizes):  # fmt: skip
+    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bits=4,
+                 lends=False, **sizes):  # fmt: skip
         self.varies = bits > 4
-        block = sizes.get("block", 1024)
         self.encoder = ThcEncoder(n_bytes // 4, block=block, levels=feedback, lends=lends)
         if lends:
             self.more = self.more | {"rotate": self.encoder.signature.members["rotate"]}
         if feedback:
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
-        super().__init__(n_bytes, address_width, feedback=feedback, **sizes)
+        super().__init__(n_bytes, address_width, block=block, feedback=feedback, **sizes)
 
     def elaborate(self, platform):
         m = Module()

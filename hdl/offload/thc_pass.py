@@ -258,11 +258,11 @@ class DecodePass(Pass):
     and lends : bool, of `gradnic.hdl.thc.encoder.ThcEncoder`.
     """
 
-    def __init__(self, n_bytes, address_width, *, lends=False, **sizes):
-        self.decoder = ThcDecoder(n_bytes // 4, block=sizes.get("block", 1024), lends=lends)
+    def __init__(self, n_bytes, address_width, *, block=1024, lends=False, **sizes):
+        self.decoder = ThcDecoder(n_bytes // 4, block=block, lends=lends)
         if lends:
             self.more = {"rotate": self.decoder.signature.members["rotate"]}
-        super().__init__(n_bytes, address_width, **sizes)
+        super().__init__(n_bytes, address_width, block=block, **sizes)
 
     def elaborate(self, platform):
         m = Module()

@@ -65,7 +65,7 @@ class BlockRAM(wiring.Component):
     read_addr, read_data : In(ceil_log2(depth)), Out(width)
     """
 
-    output, reads = "OUTREG", 1  # of a DP16KD: its output registers, its read enable
+    output, read_en = "OUTREG", 1  # of a DP16KD: its output registers, its read enable
 
     def __init__(self, width: int, depth: int, *, init=()) -> None:
         if width < 1:
@@ -152,7 +152,7 @@ class BlockRAM(wiring.Component):
             "i_CLKA": ClockSignal(),
             "i_CLKB": ClockSignal(),
             "i_CEA": self.write_en,
-            "i_CEB": self.reads,
+            "i_CEB": self.read_en,
             "i_OCEA": 1,
             "i_OCEB": 1,
             "i_WEA": 1,
@@ -207,7 +207,7 @@ class HeldRAM(BlockRAM):
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__(width, depth)
-        self.read_en = self.reads = Signal()
+        self.read_en = Signal()
 
     @property
     def ports(self):

@@ -147,6 +147,19 @@ def test_indices_of_2_to_8_bits_and_sums_of_12_and_16_are_golden(thc):
     assert bench.golden.ended[0][7].detail == (Refusal.CODEC if thc["g"] % 2 else Refusal.NONE)
 
 
+def run_with_an_abort(bench, when):
+    """All nodes abort job 1 in cycle `when`; the others must be golden, and it ended or aborted."""
+
+    def abort():
+        for node in range(N):
+            bench.rtl.abort(node, 1)
+
+    bench.run(late={when: abort})
+    bench.check(but=[1])
+    for node in range(N):
+        assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
+
+
 @pytest.mark.parametrize(
     ("when", "pauses", "n_engines"),
     [
@@ -160,15 +173,8 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_eng
     first, second = bench.job(1, 5000, feedback=1), bench.job(2, 3000)
     before = [bench.residual(node, first, 0).copy() for node in range(N)]
     bench.post(first, second)
-
-    def abort():
-        for node in range(N):
-            bench.rtl.abort(node, 1)
-
-    bench.run(late={when: abort})
-    bench.check(but=[1])
+    run_with_an_abort(bench, when)
     for node in range(N):
-        assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
         np.testing.assert_array_equal(bench.residual(node, first, 0), before[node])
     again = [
         bench.job(3, 5000, tensor=1, gen=4, feedback=1, residual=first.residual), bench.job(4, 600)
@@ -186,15 +192,7 @@ def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when):
         bench.job(1, 5000), bench.job(2, 1000), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 2500, kind=Kind.BF16), bench.job(5, 60), bench.job(6, 4096),
     )  # fmt: skip
-
-    def abort():
-        for node in range(N):
-            bench.rtl.abort(node, 1)
-
-    bench.run(late={when: abort})
-    bench.check(but=[1])
-    for node in range(N):
-        assert bench.rtl.hosts[node].ended[1].record.status in (JobStatus.ABORTED, JobStatus.DONE)
+    run_with_an_abort(bench, when)
 
 
 @pytest.mark.parametrize("place", ["source", "residual", "indices", "kept", "sums", "result"])
