@@ -578,12 +578,15 @@ void cluster_spoil(void *self, int64_t node, int64_t which, int64_t begin, int64
 	};
 	auto &failing = memory.failing;
 	failing.erase(std::remove_if(failing.begin(), failing.end(), heals), failing.end());
+	auto later = [&](const auto &one) {  // what went wrong stays so: nothing of it was stored
+		return one.fault == SILENT ? memory.answer(one.address) : one.fault;
+	};
 	for (int k = 0; k < N_MEMORY_PORTS; k++)
 		if (&card.memories[MEMORY_OF[k]] == &memory) {
 			for (auto &burst : card.memory_ports[k].reads)
-				burst.fault = memory.answer(burst.address);
+				burst.fault = later(burst);
 			for (auto &answer : card.memory_ports[k].answers)
-				answer.fault = memory.answer(answer.address);
+				answer.fault = later(answer);
 		}
 }
 

@@ -35,8 +35,12 @@ LARGER = (
 )  # fmt: skip
 """Of four of both, as cards with four ports have them."""
 QUEUES = ((4096, 2048), (12_288, 4096), (1 << 20, 1 << 20))  # bytes that hold, and that mark
-SIZES = (1, 15, 16, 17, 31, 33, 63, 64, 65, 100, 351, 352, 353, 1000, 1023, 1024, 1025, 2049)
+SIZES = (
+    1, 15, 16, 17, 31, 33, 63, 64, 65, 100, 351, 352, 353, 511, 512, 513, 704, 1000, 1023, 1024,
+    1025, 2048, 2049,
+)  # fmt: skip
 LARGEST = 4000  # elements
+FAR = ("landing", "scratch")  # places of a long job
 LONG = (16_500, 20_000)  # of a job that landing areas and scratch of no other reach the end of
 N_TABLES = 4  # of a list, as cards are built
 ALONE = 32  # and more: tensors of jobs that may not end, which none follows
@@ -104,7 +108,7 @@ def card_of(seed):
     built = {name: rng.random() < 0.7 for name in ("inc", *EVERYTHING)}
     n_active = rng.randint(1, 4)
     built |= {"n_active": n_active, "n_engines": rng.randint(1, n_active)}
-    n_ports = rng.choice((2, 2, 4))  # and of contributions to a chunk
+    n_ports = rng.choice((2, 4))  # and of contributions to a chunk
     built |= {"n_ports": n_ports, "n_ranks": n_ports}
     built |= {"narrow": rng.choice((1, 1, 2, 4)), "queues": rng.random() < 0.3}
     if rng.random() < 0.6:
@@ -151,6 +155,7 @@ def list_of(seed, k, built, lanes):
         "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
         "n_active": n_active, "n_engines": n_engines, "foreign": foreign,
         "reaches": _reaches(rng, posted, n_nodes) if hosted else [],
+        "room": 0 if hosted else _room(rng, posted),
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
@@ -159,7 +164,8 @@ def list_of(seed, k, built, lanes):
             memory_latency=options["memory_latency"], drops=bool(built["queues"]),
         )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)
-    is_long = rng.random() < 0.4 and not hosted and _silence(rng, posted, n_nodes, options)
+    may_wait = not hosted and not options["room"]
+    is_long = rng.random() < 0.4 and may_wait and _silence(rng, posted, n_nodes, options)
     return {
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
         "options": options, "built": built, "long": is_long,
@@ -171,6 +177,8 @@ def _silence(rng, posted, n_nodes, options):
     wait, of which what jobs end with cannot be said.
     """
     k = rng.randrange(len(posted))
+    if rng.random() < 0.5:
+        k = max(range(len(posted)), key=lambda k: posted[k].job.elems % TOO_LONG)
     one, watchdog = posted[k], options.get("watchdog", 0)
     if one.errors or one.job.elems >= TOO_LONG:
         return False
@@ -178,21 +186,32 @@ def _silence(rng, posted, n_nodes, options):
     n = 3 * watchdog if is_long else rng.choice((100, 1000, 5000))
     if watchdog and not is_long:
         options["watchdog"] += int(SLACK * n)
-    place = rng.choice(("source", "result", *("residual", "kept") * one.job.feedback))
-    silent = rng.randrange(n_nodes), place, one.at + rng.randint(0, 6000), n
+    far = FAR[: 1 + (one.job.codec == JobCodec.THC)] * (one.job.elems >= LONG[0])
+    place = rng.choice(far or ("source", "result", *("residual", "kept") * one.job.feedback))
+    silent = rng.randrange(n_nodes), place, _moment(rng, one.at, one.job.elems), n
     posted[k] = replace(one, silent=silent)
     return is_long
 
 
+def _moment(rng, at, elems):
+    """A cycle behind the post of a job, in any of its steps, or behind them."""
+    return at + rng.randint(0, 6000 + 2 * (elems if elems < TOO_LONG else 0))
+
+
+def _room(rng, posted):
+    """Elements that areas have room for, 0: all of the largest. Others are too long then."""
+    far = any(one.errors and one.errors[1] in FAR for one in posted)
+    sizes = [one.job.elems for one in posted if 0 < one.job.elems < TOO_LONG]
+    return rng.choice(sizes) if sizes and not far and rng.random() < 0.15 else 0
+
+
 def _levels(rng, bits, hosted):
-    """Levels of THC: bits of an index, the largest level, and the least bits of a sum, which hosts
-    choose themselves.
+    """Levels of THC: bits of an index, the largest level, and the least bits of a sum, of which
+    drivers take the fewest.
     """
-    if hosted:
-        return {"b": 4, "g": 30, "w": 8}
     b = 4 if bits == 4 else rng.randint(2, 8)
     g = rng.choice((30, 30, 2**b)) if b == 4 else rng.randint(2**b - 1, 255)
-    return {"b": b, "g": g, "w": rng.choice((8, 8, 12, 16))}
+    return {"b": b, "g": g, "w": 8 if hosted else rng.choice((8, 8, 12, 16))}
 
 
 def _reaches(rng, posted, n_nodes):
@@ -228,8 +247,9 @@ def _jobs(rng, built, n_nodes, n_partly):
     collectives += ["all_reduce"] * (2 if built["thc"] is None else 5)
     root, next_gen, made = rng.randrange(n_nodes), {}, []
     some = 0.1 * (rng.random() < 0.3)  # share of jobs that some nodes never post
-    aborted = 0.2 * (rng.random() < 0.3)
-    failing = 0.3 * (rng.random() < 0.5)
+    aborted = 0.3 * (rng.random() < 0.4)
+    failing = rng.choice((0, 0.3, 0.8))
+    long, is_far = rng.choice((0, 0, 0.4)), False  # is_far : whether there is a long one
     for k in range(rng.choice((1, 2, 3, 4, 6, 8, 24))):
         tensor = rng.choice((k, k, rng.randrange(3)))
         one = {
@@ -247,13 +267,19 @@ def _jobs(rng, built, n_nodes, n_partly):
         elif rng.random() < failing and n_partly:
             has = {"residual": "feedback", "kept": "feedback", "scratch": "thc"}
             there = {one["codec"], *["feedback"] * one.get("feedback", 0)}
-            place = rng.choice([p for p in PLACES if p not in has or has[p] in there])
+            able = [p for p in PLACES if p not in has or has[p] in there]
+            place = rng.choice([p for p in able if not (is_far and p in FAR)])
             one |= {"errors": [rng.randrange(n_nodes), place]}
-            if place in ("scratch", "landing"):
-                one["elems"] = rng.randint(*LONG)
-            one["tensor"], failing, n_partly = ALONE + n_partly, 0, n_partly - 1
-        elif rng.random() < aborted:
-            one["abort"] = one.get("at", 0) + rng.randint(0, 6000)
+            if place in FAR:
+                one["elems"], is_far = rng.randint(*LONG), True
+            if rng.random() < 0.5:
+                first = _moment(rng, one.get("at", 0), one["elems"])
+                one["errors"] += [first, rng.choice((100, 2000, 20_000))]
+            one["tensor"], n_partly = ALONE + n_partly, n_partly - 1
+        elif rng.random() < long and not is_far:
+            one["elems"], is_far = rng.randint(*LONG), True
+        if rng.random() < aborted:
+            one["abort"] = _moment(rng, one.get("at", 0), one["elems"])
         made.append(one)
     for one in sorted(made, key=lambda one: one.get("at", 0)):  # as they are posted
         tensor = one["tensor"]

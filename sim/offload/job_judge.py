@@ -93,7 +93,8 @@ def _differs(one, node, wanted, ended, memory):
     ):
         return 0, ""
     status, detail, left, told = wanted
-    must = fails_here and one.job.collective == Collective.ALL_REDUCE and one.errors[1] in _WHOLE
+    lasts = fails_here and len(one.errors) == 2
+    must = lasts and one.job.collective == Collective.ALL_REDUCE and one.errors[1] in _WHOLE
     if must and found.status in (JobStatus.DONE, JobStatus.SHORT):
         return 1, f"it is done, though its memory answers with errors at its {one.errors[1]}"
     if (found.status, found.detail) != (status, detail):

@@ -35,8 +35,8 @@ class Posted:
     """A job of the run: when it is posted, and the nodes that post it (None: all). root : of reduce
     and broadcast. named : the table is the one that the job says, not the one of its collective.
     abort : when all who post it abort it, if it has not ended. errors : (node, one of `PLACES`)
-    whose memory answers with errors there. silent : (node, place, cycle, how many) from which on
-    that does not answer, for so many.
+    whose memory answers with errors there, or (node, place, cycle, how many) from which on it does,
+    for so many. silent : as that, where it does not answer.
     """
 
     job: Job
@@ -155,12 +155,15 @@ def _nodes(k, value):
 
 
 def _errors(k, value, job):
-    """(node, place) of job k, or None."""
+    """(node, place) of job k, and (cycle, how many) if it says them, or None."""
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 2 or value[1] not in PLACES:
-        raise ValueError(f"job {k}: errors must be a node and {joined(PLACES)}, not {value!r}")
-    return _whole(k, "errors", value[0]), _place(k, value[1], job)
+    if not isinstance(value, list) or len(value) not in (2, 4) or value[1] not in PLACES:
+        raise ValueError(
+            f"job {k}: errors must be a node and {joined(PLACES)}, and with times two numbers of "
+            f"cycles, not {value!r}"
+        )
+    return _where(k, "errors", value, job)
 
 
 def _silent(k, value, job):
@@ -172,11 +175,16 @@ def _silent(k, value, job):
             f"job {k}: silent must be a node, {joined(PLACES)}, and two numbers of cycles, not "
             f"{value!r}"
         )
-    node, place, first, n = value
+    return _where(k, "silent", value, job)
+
+
+def _where(k, name, value, job):
+    """Node and place of job k, and times."""
+    node, place, *times = value
     return (
-        _whole(k, "silent", node),
+        _whole(k, name, node),
         _place(k, place, job),
-        *(_time(k, "silent", t) for t in (first, n)),
+        *(_time(k, name, t) for t in times),
     )
 
 

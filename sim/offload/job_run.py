@@ -24,6 +24,7 @@ from .job_places import places
 from .job_wanted import bounded, cards_say, sums_of
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
+NAMED = 1 << 24  # bytes of memory that jobs may name addresses of
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
 MEMORY_ANSWERS = 1000  # cycles in which it does, without a model of DRAM
 THC_BLOCKS = (64, 256, 1024)  # of cards with jobs
@@ -61,7 +62,7 @@ class JobOutcome:
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_engines=0,
           faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000,
           watchdog=0, p=0.0, at_share=False, dram=None, built=None, foreign=0.0,
-          reaches=()):  # fmt: skip
+          reaches=(), room=0):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -75,6 +76,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     whole cards with host frames. None: what the jobs want. foreign : share of each link that frames
     of other programs fill. reaches : list of (cycle, node, id of a job, bytes): the host reads them
     of its source then, by frames; with id -1 it writes them before, where no job reaches.
+    room : elements that landing areas and scratch are made for, by which longer jobs are refused;
+    0: as many as the longest job has.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -89,7 +92,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     wants = _wants(posted, block)
     n_jobs = _room(jobs, wants["feedback"])
     n_memory = n_jobs + sum(-(-n // ALIGN) * ALIGN for *_, n in reaches)
-    longest = max((job.elems for job in jobs), default=1)
+    longest = room or max((job.elems for job in jobs), default=1)
     takes_all = built is None
     if takes_all:
         built = _takes_all(posted, wants)
@@ -118,9 +121,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
 
     plain = takes_all and all(_plain(one) for one in posted)
     small = n_nodes * sum(job.elems for job in jobs) <= GOLDEN_ELEMS
-    if small or not plain or any(wants[name] for name in ("bf16", "scale", "feedback")):
+    if small or not plain or room or any(wants[name] for name in ("bf16", "scale", "feedback")):
         reference = "cards"
-        want = cards_say(tables, topology, posted, memory, cluster, faults, settings)
+        want = cards_say(
+            tables, topology, posted, memory, cluster, faults, settings, has_room=not room
+        )
     else:
         reference, want = "sums", sums_of(tables, posted, memory, settings, cluster.thc)
     if wants["gives_up"]:
@@ -162,9 +167,13 @@ def _check_nodes(posted, n_nodes):
 
 
 def _room(jobs, feedback):
-    """Bytes of a node's memory that jobs need, one behind the other."""
+    """Bytes of a node's memory that jobs need, one behind the other, or where they say."""
     halves = 4 if feedback else 2  # sources, results; residuals before and after
-    return halves * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in jobs) or ALIGN
+    chosen = halves * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in jobs) or ALIGN
+    starts = [(at, job) for job in jobs for at in (job.source, job.result)]
+    starts += [(job.residual_at(half), job) for job in jobs if job.feedback for half in range(2)]
+    ends = [-(-(at + 4 * job.elems) // ALIGN) * ALIGN for at, job in starts]
+    return max([chosen, *(end for end in ends if end <= NAMED)])
 
 
 def _takes_all(posted, wants):
@@ -191,14 +200,17 @@ def _late(cluster, tables, posted):
     """
     late = {}
     for one in posted:
-        if one.errors:
-            node, place = one.errors
+        for what in ("errors", "silent"):
+            where = getattr(one, what)
+            if not where:
+                continue
+            node, place, *times = where
             for memory_of, begin, end in places(cluster, tables, one, posted, place):
-                cluster.spoil(node, begin, end, "errors", memory=memory_of)
-        if one.silent:
-            node, place, first, n = one.silent
-            for memory_of, begin, end in places(cluster, tables, one, posted, place):
-                for at, fault in ((first, "silent"), (first + n, "sound")):
+                if not times:
+                    cluster.spoil(node, begin, end, what, memory=memory_of)
+                    continue
+                first, n = times
+                for at, fault in ((first, what), (first + n, "sound")):
                     late.setdefault(at, []).append(
                         (cluster.spoil, node, begin, end, fault, memory_of)
                     )

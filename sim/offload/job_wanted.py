@@ -20,13 +20,18 @@ from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 PACKET = 352
 
 
-def cards_say(tables, topology, posted, memory, cluster, faults, settings):
-    """{(node, id): (status, detail, bytes that it leaves, `leaves_of` or None)} of golden cards."""
+def cards_say(tables, topology, posted, memory, cluster, faults, settings, *, has_room=True):
+    """{(node, id): (status, detail, bytes that it leaves, `leaves_of` or None)} of golden cards.
+
+    has_room : whether landing areas and scratch are large enough for all jobs.
+    """
     options = {"t_probe": 400, "t_retry": 100, "at_share": cluster.at_share}
+    areas = {"n_ranks": cluster.n_ranks, "landing": cluster.landing * cluster.n_bytes,
+             "scratch": cluster.scratch_bytes}  # fmt: skip
     cards = golden.JobCluster(
         tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
         n_packets=cluster.n_packets, inceptionn=settings, settings=options,
-        watchdog=20_000 if cluster.watchdog else 0, **cluster.built,
+        watchdog=20_000 if cluster.watchdog else 0, **cluster.built, **({} if has_room else areas),
     )  # fmt: skip
     for card, mine in zip(cards.cards, memory, strict=True):
         card.memory[:] = mine

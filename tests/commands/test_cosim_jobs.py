@@ -27,6 +27,11 @@ from gradnic.interface.job import JobCodec, JobStatus, Refusal
             [{"bytes": 64, "errors": 1}],
             "job 0: errors must be a node and source, result, .*, not 1",
         ),
+        (
+            [{"bytes": 64, "errors": [0, "source", 1]}],
+            "job 0: errors must be .*, and with times two numbers of cycles, not",
+        ),
+        ([{"bytes": 64, "errors": [0, "source", -1, 9]}], "job 0: errors must be 0 to .*, not -1"),
         ([{"bytes": 64, "errors": [0, "kept"]}], "job 0: kept must be of a job with feedback"),
         (
             [{"bytes": 64, "errors": [0, "scratch"]}],
@@ -70,6 +75,17 @@ def test_what_a_file_does_not_say_is_chosen():
     assert one.job.codec == JobCodec.INCEPTIONN
     assert (one.job.source, two.job.source, one.job.result, two.job.result) == (0, 128, 256, 384)
     assert (two.at, two.nodes) == (9, (0, 1))
+
+
+def test_addresses_that_jobs_name_have_memory():
+    """Up to a limit, behind which cards refuse them."""
+    told = {"elems": 16, "feedback": True, "residual": 10_000, "source": 4096}
+    jobs = [one.job for one in job_list.from_dicts([told], codec="thc")]
+    assert job_run._room(jobs, True) == 640_000 + 2 * 64
+    far = [replace(jobs[0], source=job_run.NAMED - 64, feedback=0), replace(jobs[0], residual=0)]
+    assert job_run._room(far, True) == job_run.NAMED
+    far[0] = replace(far[0], source=job_run.NAMED)
+    assert job_run._room(far, True) == 4096 + 64
 
 
 def test_line_share_is_time_with_payload_over_all_ports():
