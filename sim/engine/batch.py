@@ -389,9 +389,8 @@ def build_rtlil(text, streams, plain, *, name="top", prepare=verilated.PREPARE):
 def _check_ports(text, streams, plain):
     top = text[text.rindex("module \\top\n") :]
     top = top[: top.index("\nend\n")]  # Amaranth writes the submodules behind it
-    port = r"^  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)$"
-    found = re.findall(port, top, re.MULTILINE)
-    wires = set(found)
+    port = r"\n  wire (?:signed )?(?:width \d+ )?(?:input|output) +\d+ +(?:signed )?\\(\S+)(?=\n)"
+    wires = set(re.findall(port, top))  # `^` would be looked for at each character
     expected = {p.name for p in plain}
     for p in streams:
         expected |= {f"{p.name}__payload", f"{p.name}__valid", f"{p.name}__ready"}

@@ -10,14 +10,13 @@ from gradnic.sim.engine import batch, stimulus
 from gradnic.sim.inceptionn import units as engines
 
 OUTPUTS = ("sizes", "coded")
+#: Lanes of the engine that takes longest to compile: in `make slow`.
+WIDEST = pytest.param(32, marks=pytest.mark.slow)
 
 
 @functools.cache
 def built(n_lanes, rounding="trunc"):
-    # wide engines run little here: their libraries build in a tenth of the time
-    return batch.build(
-        Compressor(n_lanes, rounding=rounding),
-    )
+    return batch.build(Compressor(n_lanes, rounding=rounding))
 
 
 def play(units, n_lanes, *, rounding="trunc", name="compressor", instance=None, **options):
@@ -49,7 +48,14 @@ def any_units(n_lanes, generator):
 
 @pytest.mark.parametrize(
     ("n_lanes", "rounding"),
-    [(4, "trunc"), (8, "trunc"), (16, "trunc"), (32, "trunc"), (4, "nearest"), (8, "nearest")],
+    [
+        (4, "trunc"),
+        (8, "trunc"),
+        (16, "trunc"),
+        pytest.param(32, "trunc", marks=pytest.mark.slow),
+        (4, "nearest"),
+        (8, "nearest"),
+    ],
 )
 def test_equals_the_model(n_lanes, rounding):
     generator = stimulus.rng("compressor units", n_lanes)
@@ -104,7 +110,7 @@ def test_latency(n_lanes):
     assert took == Compressor(n_lanes).latency
 
 
-@pytest.mark.parametrize("n_lanes", [4, 8, 32])
+@pytest.mark.parametrize("n_lanes", [4, 8, WIDEST])
 def test_bad_units_vanish(n_lanes):
     """Each fault takes its unit along, and nothing else: the next good unit is right."""
     generator = stimulus.rng("compressor faults", n_lanes)
