@@ -13,9 +13,9 @@ from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import FrameBeat, UnitBeat
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag, registers
 from ..stream.fifo import FIFO
-from ..stream.unit_table import Table
 from .lanes import (
     BANDS,
     GROUP,
@@ -167,16 +167,16 @@ class Compressor(wiring.Component):
     def _plan(self, m):
         """What follows from a unit's descriptor alone, in four steps, one unit per cycle.
 
-        Returns (queue of the room that each planned unit needs, `Table` of the plans). The steps
+        Returns (queue of the room that each planned unit needs, queue of the plans). The steps
         never wait: credits let in what the two hold.
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
-        m.submodules.plans = plans = Table(self.plan, N_PLANS)
+        m.submodules.plans = plans = CreditQueue(self.plan, N_PLANS, never_full=True)
         room = {name: self.plan[name].shape for name in ("rows", "tag_rows")}
         room = data.StructLayout(room | {"more": LAG - 1})
         m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
-        free = credit(m, N_PLANS, take=go, give=plans.next, name="plan_credits")
+        free = credit(m, N_PLANS, take=go, give=plans.take, name="plan_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
         unit = delayed(m, self.units.p, 1, name="unit")
         known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "zero": 9}
@@ -222,8 +222,8 @@ class Compressor(wiring.Component):
         ]
         made, made_too = copied(m, delayed_flag(m, go, 3, name="planned"), 2, name="planned")
         m.d.comb += [
-            plans.write.eq(made),
-            plans.entry.eq(plan),
+            plans.i.valid.eq(made),
+            plans.i.p.eq(plan),
             needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(plan.rows),
             needs.i.p.tag_rows.eq(plan.tag_rows),
@@ -256,6 +256,7 @@ class Compressor(wiring.Component):
             floats.ready.eq(admitted(m, needs, rooms, ends=end)),
             accept.eq(floats.valid & floats.ready),
             end.eq(accept & floats.p.last),
+            plans.take.eq(end),
             rooms["rows"].give.eq(Mux(self.merger.done, self.merger.rows, 0)),
             rooms["tag_rows"].give.eq(Mux(self.merger.done, self.merger.tag_rows, 0)),
             rooms["units"].give.eq(self.merger.done),
@@ -267,9 +268,8 @@ class Compressor(wiring.Component):
         index = Signal(self.plan["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
-        m.d.comb += plans.next.eq(flags["last"])
         flags, values = registers(m, flags, values | {"index": index}, 2)
-        plan = plans.oldest
+        plan = plans.word
         values |= {
             "plan": plan,
             "final": values["index"] == plan.final,

@@ -13,12 +13,12 @@ from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admitted, credit, more_than
 from ..stream.beats import Beat, UnitBeat
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag, registers
 from ..stream.fifo import FIFO
 from ..stream.outlet import Outlet
 from ..stream.pair_queue import PairQueue
 from ..stream.slice import Slice
-from ..stream.unit_table import Table
 from .byte_network import Spreader
 from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
 from .lanes import GROUP, LaneDecoder, band_gap, band_top, check_lanes, legal
@@ -127,7 +127,8 @@ class Decompressor(wiring.Component):
         m.submodules.judged = judged = Outlet(VERDICT, N_VERDICTS)
         m.submodules.decodable = decodable = Outlet(planner.planned_unit, N_VERDICTS)
         rest = {name: self.unit[name].shape for name in ("beats", "rows", "tag_rows", "scales")}
-        m.submodules.details = details = Table(data.StructLayout(rest), N_UNITS)
+        rest = data.StructLayout(rest)
+        m.submodules.details = details = CreditQueue(rest, N_UNITS, never_full=True)
         wiring.connect(m, judged.o, wiring.flipped(self.verdicts))
         m.d.comb += [
             planned.i.valid.eq(planner.planned.valid),
@@ -155,16 +156,16 @@ class Decompressor(wiring.Component):
     def _arrivals(self, m):
         """What follows from a unit's descriptor alone, in five steps, one unit per cycle.
 
-        Returns (queue of the room that each unit needs, `Table` of ``arrival``). The steps never
+        Returns (queue of the room that each unit needs, queue of ``arrival``). The steps never
         wait: credits let in what the two hold.
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
-        m.submodules.arrivals = arrivals = Table(self.arrival, N_PLANS)
+        m.submodules.arrivals = arrivals = CreditQueue(self.arrival, N_PLANS, never_full=True)
         room = {name: self.unit[name].shape for name in ("rows", "tag_rows")}
         room = data.StructLayout(room | {"more": LAG - 1})
         m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
-        free = credit(m, N_PLANS, take=go, give=arrivals.next, name="arrival_credits")
+        free = credit(m, N_PLANS, take=go, give=arrivals.take, name="arrival_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
         unit = delayed(m, self.units.p, 1, name="unit")
         known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4}
@@ -225,8 +226,8 @@ class Decompressor(wiring.Component):
         ]
         made, made_too = copied(m, delayed_flag(m, go, 4, name="sized"), 2, name="sized")
         m.d.comb += [
-            arrivals.write.eq(made),
-            arrivals.entry.eq(arrival),
+            arrivals.i.valid.eq(made),
+            arrivals.i.p.eq(arrival),
             needs.i.valid.eq(made_too),
             needs.i.p.rows.eq(arrival.unit.rows),
             needs.i.p.tag_rows.eq(arrival.unit.tag_rows),
@@ -235,7 +236,7 @@ class Decompressor(wiring.Component):
         return needs.o, arrivals
 
     def _store(self, m, stored, details):
-        """Write rows; feed the planner, `stored` (1: length as announced) and the decoder's table.
+        """Write rows; feed the planner, `stored` (1: length as announced) and `details`.
 
         Only the end of a unit is decided while its beat is at the port, as in the compressor; in
         the third register it is known what a beat is. Returns the banks.
@@ -260,6 +261,7 @@ class Decompressor(wiring.Component):
         m.d.comb += [
             accept.eq(coded.valid & coded.ready),
             end.eq(accept & coded.p.last),
+            arrivals.take.eq(end),
             coded.ready.eq(admitted(m, needs, self.rooms, ends=end, gate=space)),
         ]
 
@@ -268,9 +270,8 @@ class Decompressor(wiring.Component):
         index = Signal(self.arrival["final"].shape)
         with m.If(flags["valid"]):
             m.d.sync += index.eq(Mux(flags["last"], 0, index + 1))
-        m.d.comb += arrivals.next.eq(flags["last"])
         flags, values = registers(m, flags, values | {"index": index}, 2)
-        arrival, index = arrivals.oldest, values["index"]
+        arrival, index = arrivals.word, values["index"]
         values |= {
             "arrival": arrival,
             "final": index == arrival.final,
@@ -301,8 +302,8 @@ class Decompressor(wiring.Component):
             planner.units.p.row.eq(row),
             planner.more.eq(values["more"]),
             planner.units.p.tag_row.eq(tag_row),
-            details.write.eq(flags["first"]),
-            *(details.entry[name].eq(unit[name]) for name, _ in details.entry.shape()),
+            details.i.valid.eq(flags["first"]),
+            *(details.i.p[name].eq(unit[name]) for name in details.i.p.shape().members),
             tokens.i.valid.eq(in_tags),
             tokens.i.p.eq(values["tag_final"] | flags["last"]),
             stored.i.valid.eq(flags["last"]),

@@ -11,10 +11,10 @@ from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import current, thermometer
 from ..stream.beats import FrameBeat
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
 from ..stream.outlet import Outlet
 from ..stream.pair_queue import PairQueue
-from ..stream.unit_table import Table
 from .byte_network import plane_bit
 
 N_OUT = 17  # beats between the decision to read and the output; all of them sustain one per cycle
@@ -114,12 +114,14 @@ class Merger(wiring.Component):
         needed = {name: self.unit[name].shape for name in ("final", "single", "dropped")}
         m.submodules.queued = waiting = PairQueue(data.StructLayout(needed), self.n_units)
         rest = {name: field.shape for name, field in self.unit if name not in needed}
-        m.submodules.table = table = Table(data.StructLayout(rest), self.n_units)
+        m.submodules.table = table = CreditQueue(
+            data.StructLayout(rest), self.n_units, never_full=True
+        )
         m.d.comb += [
             waiting.i.valid.eq(self.units.valid),
             *(waiting.i.p[name].eq(self.units.p[name]) for name in needed),
-            table.write.eq(self.units.valid),
-            *(table.entry[name].eq(self.units.p[name]) for name in rest),
+            table.i.valid.eq(self.units.valid),
+            *(table.i.p[name].eq(self.units.p[name]) for name in rest),
         ]
 
         issue, done = signals("issue done")
@@ -148,7 +150,7 @@ class Merger(wiring.Component):
         slot = Signal(range(self.n_units))
         gone = delayed_flag(m, done, 1, name="gone")
         m.d.comb += [
-            table.next.eq(gone),
+            table.take.eq(gone),
             self.strays.eq(
                 table.strays | outlet.queue.astray | astray(m, (slot,), gone, name="slot")
             ),
@@ -157,7 +159,7 @@ class Merger(wiring.Component):
             m.d.sync += slot.eq(slot + 1)
 
         # Four cycles to the addresses, five from the stores, two through the multiplexer.
-        read, late = table.oldest, table.latency + 1
+        read, late = table.word, table.latency + 1
         read_index = delayed(m, index, late, name="read_index")
         read_slot = delayed(m, slot, late - 1, name="read_slot")
         read_final = delayed(m, final, late, name="read_final")

@@ -12,10 +12,10 @@ from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
 from ..primitive.parity import astray
 from ..stream.admission import LAG, Room, admit, current
+from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.outlet import Outlet
 from ..stream.pair_queue import PairQueue
-from ..stream.unit_table import Table
 from .byte_network import PrefixSum
 from .lanes import GROUP, SCALES
 
@@ -270,7 +270,7 @@ class Planner(wiring.Component):
         needed = {name: self.unit[name].shape for name in ("final", "single")}
         needs = data.StructLayout(needed | {"beats": self.unit["beats"].shape, "more": LAG - 1})
         m.submodules.queued = waiting = PairQueue(needs, self.n_units)
-        m.submodules.table = table = Table(self.unit, self.n_units)
+        m.submodules.table = table = CreditQueue(self.unit, self.n_units, never_full=True)
         m.submodules.ahead = ahead = Outlet(data.StructLayout(needed), N_AHEAD)
         goes = admit(m, waiting.o, {"beats": room}, free=ahead.free)
         go, end, ends = signals("go end ends")
@@ -286,9 +286,9 @@ class Planner(wiring.Component):
             ahead.start.eq(goes),
             ahead.come.eq(goes),
             *(ahead.beat[name].eq(delayed(m, waiting.o.p[name], 1, name=name)) for name in needed),
-            table.write.eq(self.units.valid),
-            table.entry.eq(self.units.p),
-            table.next.eq(end),
+            table.i.valid.eq(self.units.valid),
+            table.i.p.eq(self.units.p),
+            table.take.eq(end),
             go.eq(valid & self.tag_rows.valid),
             end.eq(go & stop),
             ends.eq(~valid | (self.tag_rows.valid & stop)),
@@ -309,7 +309,7 @@ class Planner(wiring.Component):
         beat = {"valid": go, "first": go & fresh, "last": end}
         late = table.latency
         beat = {name: delayed_flag(m, flag, late, name=name) for name, flag in beat.items()}
-        unit = table.oldest
+        unit = table.word
         plan = Signal(range(self.depth))  # address of the unit's first plan
         with m.If(beat["last"]):
             m.d.sync += plan.eq(plan + unit.beats)

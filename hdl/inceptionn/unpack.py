@@ -33,7 +33,7 @@ def decode_rows(m, d, units, details, banks):
         ends.eq(~live | (outlet.free[1] & final)),
         done.eq(valid & ends),
         outlet.start.eq(issue),
-        details.next.eq(delayed_flag(m, done, 1, name="gone")),
+        details.take.eq(delayed_flag(m, done, 1, name="gone")),
         renews.eq(~counts | final),
     ]
     with m.If(ends):
@@ -44,8 +44,8 @@ def decode_rows(m, d, units, details, banks):
             rest.eq(Mux(renews, units.p.final, rest - 1)),
             final.eq(Mux(renews, units.p.single, rest == 1)),
         ]
-    # From here on as late after the decision as the table
-    unit, late = details.oldest, details.latency + 1
+    # From here on as late after the decision as the details
+    unit, late = details.word, details.latency + 1
     through = delayed_flag(m, done, late, name="done")
     m.d.comb += [
         planner.done.eq(through),

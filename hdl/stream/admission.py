@@ -24,7 +24,8 @@ def current(m, name, source, *, ends):
 
     Users set what they count per unit from ``source.p`` where ``load`` is 1, after everything else,
     so that no path runs from a unit's fields to the end of the one before. Since ``load`` comes
-    late in its cycle, the stream carries only what is needed at once; the rest waits in a `Table`.
+    late in its cycle, the stream carries only what is needed at once; the rest waits in a
+    `CreditQueue`.
     """
     valid, load = Signal(name=f"{name}_valid"), Signal(name=f"{name}_load")
     m.d.comb += [load.eq(source.valid & ends), source.ready.eq(ends)]

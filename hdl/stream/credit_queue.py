@@ -3,15 +3,16 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.names import signals
+from ..primitive.parity import astray
 from .admission import credit
 from .delays import copied
-from .steering import chunks
+from .steering import CHUNK, chunks
 
 DEPTH = 16  # beats; fewer take the same LUT RAM
 
@@ -26,52 +27,58 @@ class CreditQueue(wiring.Component):
 
     Parameters
     ----------
-    width : int
-        Bits of a beat.
+    shape : shape-like
+        A beat.
     depth : int
         Beats. Below a power of two there is a slot that is never in use, and may be written at any
         time: nothing but registers reaches the memory's write enables.
+    never_full : bool
+        The user lets in at most ``depth`` beats, and knows when there is one: ``i.ready`` is 1
+        always, nothing counts, and there is no `available`. ``strays`` : flag, an address changed
+        by itself, see `gradnic.hdl.primitive.parity.astray`.
 
     Members
     -------
-    i : In(stream.Signature(width))
+    i : In(stream.Signature(shape))
         A beat that comes in may be taken from the second cycle on.
     available, take : Out(1), In(1)
         A beat is at hand, from the third cycle after it came on; the oldest one is taken in this
         cycle. ``take`` only where there is one; users who count themselves need no ``available``.
-    word : Out(width)
+    word : Out(shape)
         The beat that was taken `latency` cycles ago, or the next one to be taken if it was there
         by then.
     """
 
     latency = 2
 
-    def __init__(self, width: int, depth: int = DEPTH) -> None:
-        self.width = width
+    def __init__(self, shape, depth: int = DEPTH, *, never_full: bool = False) -> None:
         self.depth = depth
-        super().__init__(
-            {
-                "i": In(stream.Signature(width)),
-                "available": Out(1),
-                "take": In(1),
-                "word": Out(width),
-            }
-        )
+        self.never_full = never_full
+        self.strays = Signal()
+        beats = stream.Signature(shape, always_ready=never_full)
+        members = {"i": In(beats), "take": In(1), "word": Out(shape)}
+        super().__init__(members if never_full else members | {"available": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
+        n_slots = 2 ** ceil_log2(self.depth)
         push, pushed = signals("push pushed")
         m.d.comb += push.eq(self.i.valid & self.i.ready)
-        m.d.sync += pushed.eq(push)
-        m.d.comb += [
-            self.i.ready.eq(credit(m, self.depth, take=push, give=self.take, name="free")),
-            self.available.eq(
-                credit(m, self.depth, take=self.take, give=pushed, none=True, name="stored")
-            ),
-        ]
-        n_slots = 2 ** ceil_log2(self.depth)
-        ranges = chunks(self.width)
+        room = push
+        if not self.never_full:
+            room = credit(m, self.depth, take=push, give=self.take, name="free")
+            m.d.sync += pushed.eq(push)
+            m.d.comb += [
+                self.i.ready.eq(room),
+                self.available.eq(
+                    credit(m, self.depth, take=self.take, give=pushed, none=True, name="stored")
+                ),
+            ]
+        i, o = Value.cast(self.i.p), Value.cast(self.word)
+        # an address reaches as many LUT RAMs of a deep queue as of one of 16 beats
+        ranges = chunks(len(o), CHUNK * DEPTH // max(DEPTH, n_slots))
         takes = copied(m, self.take, len(ranges), name="takes")
+        pointers = []
         for (start, stop), taken in zip(ranges, takes, strict=True):
             array = memory.Memory(
                 shape=stop - start, depth=n_slots, init=[], attrs={"ram_style": "distributed"}
@@ -82,6 +89,7 @@ class CreditQueue(wiring.Component):
             kept = {"keep_register": 1}
             head = Signal(range(n_slots), name=f"head{start}", attrs=kept)
             tail = Signal(range(n_slots), name=f"tail{start}", attrs=kept)
+            pointers += [head, tail]
             word = Signal(stop - start, name=f"word{start}", reset_less=True)
             with m.If(push):
                 m.d.sync += head.eq(head + 1)
@@ -90,10 +98,12 @@ class CreditQueue(wiring.Component):
             m.d.sync += word.eq(read.data)
             m.d.comb += [
                 # the slot is not in use then: `valid` need not be on this path
-                write.en.eq(self.i.ready if self.depth == n_slots else 1),
+                write.en.eq(room if self.depth == n_slots else 1),
                 write.addr.eq(head),
-                write.data.eq(self.i.payload[start:stop]),
+                write.data.eq(i[start:stop]),
                 read.addr.eq(tail),
-                self.word[start:stop].eq(word),
+                o[start:stop].eq(word),
             ]
+        if self.never_full:
+            m.d.comb += self.strays.eq(astray(m, pointers, push | takes[0]))
         return m

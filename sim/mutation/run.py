@@ -159,8 +159,8 @@ def prepare(component, count, seed, elsewhere=None):
     count : None, all that Yosys knows.
 
     Mutants of the clock are left out: no equivalence proof can judge them. So are repeats, those
-    that `elsewhere` matches, and enables of memory ports that read without a clock: Yosys insists
-    that they are 1.
+    that `elsewhere` matches, and enables and resets of memory ports that read without a clock:
+    Yosys insists that they are 1 and 0.
     """
     streams, plain = ports_of(component.signature)
     text = to_rtlil(component, name="top", emit_src=True)
@@ -198,11 +198,11 @@ def prepare(component, count, seed, elsewhere=None):
 def _left_out(module, line):
     if re.search(r" -port (CLK|RD_CLK|WR_CLK) | -wire clk ", line):
         return True
-    enable = re.search(r" -cell (\S+) -port RD_EN -portbit (\d+)", line)
-    if not enable:
+    fixed = re.search(r" -cell (\S+) -port RD_(?:EN|ARST|SRST) -portbit (\d+)", line)
+    if not fixed:
         return False
-    clocked = module["cells"][enable[1].removeprefix("\\")]["parameters"]["RD_CLK_ENABLE"]
-    return clocked[::-1][int(enable[2])] == "0"
+    clocked = module["cells"][fixed[1].removeprefix("\\")]["parameters"]["RD_CLK_ENABLE"]
+    return clocked[::-1][int(fixed[2])] == "0"
 
 
 def _library(campaign, prepped, ports, shard):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from gradnic.hdl.stream.admission import credit
 from gradnic.hdl.stream.credit_queue import DEPTH, CreditQueue
 from gradnic.hdl.stream.delays import delayed_flag
 from gradnic.sim.engine import batch, stimulus
@@ -13,28 +14,45 @@ WIDTH = 200  # more than one piece
 
 
 class Taker(wiring.Component):
-    """Takes what is at hand whenever ``may``; says when a beat's word is there."""
+    """Takes what is at hand whenever ``may``; says when a beat's word is there. It counts itself if
+    the queue does not.
+    """
 
     i: In(stream.Signature(WIDTH))
     may: In(1)
     there: Out(1)
     word: Out(WIDTH)
 
+    def __init__(self, queue):
+        self.queue = queue
+        super().__init__()
+
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = CreditQueue(WIDTH)
-        wiring.connect(m, wiring.flipped(self.i), queue.i)
+        m.submodules.queue = queue = self.queue
+        room, enters = Signal(), queue.i.valid
+        if queue.never_full:
+            m.d.comb += room.eq(credit(m, queue.depth, take=enters, give=queue.take))
+            stored = credit(m, queue.depth, take=queue.take, give=enters, none=True, name="stored")
+        else:
+            m.d.comb += room.eq(queue.i.ready)
+            stored = queue.available
         m.d.comb += [
-            queue.take.eq(queue.available & self.may),
+            self.i.ready.eq(room),
+            enters.eq(self.i.valid & room),
+            queue.i.p.eq(self.i.p),
+            queue.take.eq(stored & self.may),
             self.there.eq(delayed_flag(m, queue.take, 2)),
             self.word.eq(queue.word),
         ]
         return m
 
 
-@pytest.fixture(scope="module")
-def model():
-    return batch.build(Taker())
+@pytest.fixture(scope="module", params=[(DEPTH, False), (DEPTH, True), (64, True)])
+def built(request):
+    depth, never_full = request.param
+    queue = CreditQueue(WIDTH, depth, never_full=never_full)
+    return batch.build(Taker(queue)), queue
 
 
 @pytest.fixture
@@ -50,7 +68,8 @@ def words(run):
 
 @pytest.mark.parametrize("duty", [1.0, 0.5, 0.05])
 @pytest.mark.parametrize("asked", [1.0, 0.5, 0.05])
-def test_beats_come_in_order(model, beats, duty, asked):
+def test_beats_come_in_order(built, beats, duty, asked):
+    model, queue = built
     may = stimulus.rng("asked", asked).random(8000) < asked
     run = model.run(
         {"i": beats}, stalls={"i": duty}, signals={"may": may}, trace=("there", "word"),
@@ -60,10 +79,11 @@ def test_beats_come_in_order(model, beats, duty, asked):
     np.testing.assert_array_equal(got, beats)
     if duty == asked == 1:
         assert (np.diff(cycles) == 1).all(), "not a beat per cycle"
-        assert cycles[0] - run.taken["i"][0] == 5
+        assert cycles[0] - run.taken["i"][0] == (4 if queue.never_full else 5)
 
 
-def test_it_holds_as_many_beats_as_it_says(model, beats):
+def test_it_holds_as_many_beats_as_it_says(built, beats):
+    model, queue = built
     run = model.run({"i": beats}, signals={"may": [0] * 400 + [1]}, trace=("there", "word"))
-    assert np.count_nonzero(run.taken["i"] < 400) == DEPTH
+    assert np.count_nonzero(run.taken["i"] < 400) == queue.depth
     np.testing.assert_array_equal(words(run)[0], beats)
