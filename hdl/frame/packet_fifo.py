@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,6 +23,10 @@ class PacketFIFO(wiring.Component):
     finds no room for one of its beats vanishes; frames must have at most ``depth`` beats then
     (`gradnic.hdl.frame.length_guard`), or the queue fills for good.
 
+    With `cut_through` beats do not wait for the end of their frame, which may be of any length: a
+    beat is offered 7 cycles after it came. A frame that finds no room for its first beat vanishes;
+    one that runs out of room in its middle is cut, and a last beat of undefined data ends it.
+
     Parameters
     ----------
     shape : data.StructLayout
@@ -34,6 +38,8 @@ class PacketFIFO(wiring.Component):
         Field that drops the frame if it is 1 on the last beat; it has no meaning on others. None:
         the member ``drop`` does.
     lossy : bool
+    cut_through : bool
+        With `lossy`; no frame can be dropped: `drop` must be None, and there is no such member.
 
     Members
     -------
@@ -43,25 +49,35 @@ class PacketFIFO(wiring.Component):
         Where no field is: counts with the last beat.
     overflow : Out(1)
         High for one cycle per frame that did not fit.
+    stores : Out(1)
+        With `lossy`: the beat of this cycle finds room.
     """
 
     def __init__(
-        self, shape, depth: int, *, drop: str | None = "drop", lossy: bool = False
+        self,
+        shape,
+        depth: int,
+        *,
+        drop: str | None = "drop",
+        lossy: bool = False,
+        cut_through: bool = False,
     ) -> None:
         if not isinstance(shape, data.StructLayout):
             raise ValueError(f"shape must be a StructLayout, not {shape!r}")
         for field in ("last", *([] if drop is None else [drop])):
             if field not in shape.members:
                 raise ValueError(f"shape must have a field {field!r}, not only {[*shape.members]}")
+        if cut_through and not (lossy and drop is None):
+            raise ValueError(f"cut_through goes with lossy and drop None, not {lossy}, {drop!r}")
         self.shape = shape
         self.depth = depth
-        self.drop_field, self.lossy = drop, lossy
-        self.ring = BlockFIFO(shape, depth, commits=True)
+        self.drop_field, self.lossy, self.cut_through = drop, lossy, cut_through
+        self.ring = BlockFIFO(shape, depth, commits=not cut_through)
         self.n_taken = Signal(range(depth))  # beats of the current frame in the store
         self.at_limit = Signal(init=int(depth == 1))  # n_taken == depth - 1
         self.swallowing = Signal()  # the rest of this frame is not stored
-        # of lossy ones: the ring holds beats of a frame that has not ended; or they are to be
-        # discarded, with the next beat that the ring takes
+        # of lossy ones: the ring took beats of a frame that has not ended; or they are to be
+        # discarded, or ended, with the next beat that the ring takes
         self.inside = Signal()
         self.owed = Signal()
         members = {
@@ -69,13 +85,20 @@ class PacketFIFO(wiring.Component):
             "o": Out(stream.Signature(shape)),
             "overflow": Out(1),
         }
-        super().__init__(members | ({"drop": In(1)} if drop is None else {}))
+        if lossy:
+            members["stores"] = Out(1)
+        if drop is None and not cut_through:
+            members["drop"] = In(1)
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.ring = ring = self.ring
         wiring.connect(m, ring.o, wiring.flipped(self.o))
-        drop = self.drop if self.drop_field is None else self.i.p[self.drop_field]
+        if self.cut_through:
+            drop = Const(0)
+        else:
+            drop = self.drop if self.drop_field is None else self.i.p[self.drop_field]
         (self._lose if self.lossy else self._wait)(m, ring, self.i.p.last, drop)
         return m
 
@@ -106,16 +129,20 @@ class PacketFIFO(wiring.Component):
 
     def _lose(self, m, ring, last, drop):
         """A beat without room takes its frame with it."""
-        losing, inside, owed = self.swallowing, self.inside, self.owed
-        stores = Signal()
+        losing, inside, owed, stores = self.swallowing, self.inside, self.owed, self.stores
         m.d.comb += [
             self.i.ready.eq(1),
             stores.eq(self.i.valid & ring.i.ready & ~losing & ~owed),
             ring.i.p.eq(self.i.p),
             ring.i.valid.eq((self.i.valid & ~losing) | owed),
-            ring.commit.eq(stores & last & ~drop),
-            ring.discard.eq(owed | (last & drop)),
         ]
+        if self.cut_through:
+            m.d.comb += ring.i.p.last.eq(last | owed)
+        else:
+            m.d.comb += [
+                ring.commit.eq(stores & last & ~drop),
+                ring.discard.eq(owed | (last & drop)),
+            ]
         m.d.sync += self.overflow.eq(self.i.valid & last & ~stores & ~drop)
         with m.If(owed & ring.i.ready):
             m.d.sync += owed.eq(0)

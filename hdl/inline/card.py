@@ -11,9 +11,10 @@ from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
 from ..frame.arbiter import FrameArbiter
 from ..frame.checksum import FrameCheck, Verdict
-from ..frame.frame_queue import FrameQueue
 from ..frame.length_guard import LengthGuard
-from ..stream.beats import FrameBeat
+from ..frame.packet_fifo import PacketFIFO
+from ..primitive.names import signals
+from ..stream.beats import Beat, FrameBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
 from .gradient_path import GradientPath, Info
@@ -90,13 +91,18 @@ class Lane(wiring.Component):
             n, receive=receive, meta_width=meta_width, max_floats=self.max_floats
         )
         m.submodules.foreign_queue = foreign = BlockFIFO(shape, n_beats)
-        m.submodules.queue = queue = FrameQueue(
-            n, Info(meta_width), n_beats if receive else QUEUE_BEATS, lossy=receive
-        )
+        # Infos and verdicts never fill: an info leaves before its frame's first beat, and of
+        # verdicts there is room for more frames than the queue has beats.
+        if receive:
+            queue = PacketFIFO(Beat(8 * n), n_beats, drop=None, lossy=True, cut_through=True)
+            infos = BlockFIFO(Info(meta_width), n_beats, never_full=True)
+            verdicts = BlockFIFO(Verdict(n), 2 * n_beats, never_full=True)
+        else:
+            queue = FIFO(Beat(8 * n), QUEUE_BEATS)
+            infos = FIFO(Info(meta_width), QUEUE_BEATS, never_full=True)
+            verdicts = FIFO(Verdict(n), 2 * QUEUE_BEATS, never_full=True)
+        m.submodules.queue, m.submodules.infos, m.submodules.verdicts = queue, infos, verdicts
         m.submodules.check = check = FrameCheck(n)
-        # Never fills: it has room for more frames than the queue has beats.
-        verdict_queue, depth = (BlockFIFO, 2 * n_beats) if receive else (FIFO, 64)
-        m.submodules.verdicts = verdicts = verdict_queue(Verdict(n), depth, never_full=True)
         m.submodules.path = path = self.path
         m.submodules.arbiter = arbiter = FrameArbiter(n, meta_width=meta_width)
 
@@ -106,37 +112,43 @@ class Lane(wiring.Component):
 
         beat, kind = parser.beats, parser.facts
         first = Signal(init=1)
-        ready = Signal()
+        ready, push, stores, lost = signals("ready push stores lost")
+        begun = Signal()  # the frame's first beat was stored
         m.d.comb += [
-            ready.eq(kind.valid & (queue.ready & kind.p.ours | foreign.i.ready & ~kind.p.ours)),
+            ready.eq(kind.valid & (queue.i.ready & kind.p.ours | foreign.i.ready & ~kind.p.ours)),
             beat.ready.eq(ready),
             kind.ready.eq(beat.valid & ready & beat.p.last),
             foreign.i.valid.eq(beat.valid & kind.valid & ~kind.p.ours),
             foreign.i.p.eq(beat.p),
-            queue.push.eq(beat.valid & ready & kind.p.ours),
-            queue.first.eq(first),
-            queue.last.eq(beat.p.last),
-            queue.data.eq(beat.p.data),
-            queue.info.kind.eq(kind.p),
-            check.push.eq(queue.push),
+            push.eq(beat.valid & ready & kind.p.ours),
+            stores.eq(queue.stores if receive else push),
+            lost.eq(push & beat.p.last & ~stores),
+            queue.i.valid.eq(push),
+            queue.i.p.last.eq(beat.p.last),
+            queue.i.p.data.eq(beat.p.data),
+            infos.i.valid.eq(first & stores),
+            infos.i.p.kind.eq(kind.p),
+            check.push.eq(push),
             check.first.eq(first),
             check.last.eq(beat.p.last),
             check.bad.eq(beat.p.bad),
             check.data.eq(beat.p.data),
             check.keep.eq(beat.p.keep),
             check.info.eq(kind.p),
-            check.gone.eq(queue.gone),
-            check.cut.eq(queue.cut),
+            check.gone.eq(lost & (first | ~begun)),
+            check.cut.eq(lost & ~first & begun),
             verdicts.i.valid.eq(check.done),
             verdicts.i.p.eq(check.verdict),
         ]
         if meta_width:
-            m.d.comb += queue.info.meta.eq(beat.p.meta)
+            m.d.comb += infos.i.p.meta.eq(beat.p.meta)
         with m.If(beat.valid & ready):
             m.d.sync += first.eq(beat.p.last)
+        with m.If(push & first):
+            m.d.sync += begun.eq(stores)
 
-        wiring.connect(m, queue.beats, path.beats)
-        wiring.connect(m, queue.infos, path.infos)
+        wiring.connect(m, queue.o, path.beats)
+        wiring.connect(m, infos.o, path.infos)
         wiring.connect(m, verdicts.o, path.verdicts)
         wiring.connect(m, foreign.o, arbiter.foreign)
         wiring.connect(m, path.o, arbiter.own)
@@ -145,7 +157,7 @@ class Lane(wiring.Component):
         m.d.sync += self.foreign.eq(kind.valid & kind.ready & ~kind.p.ours)
         for fate in Fate:
             if fate is Fate.OVERRUN:  # counted where it happens; the path skips such frames
-                m.d.sync += self.fates[fate].eq(queue.gone | queue.cut)
+                m.d.sync += self.fates[fate].eq(lost)
             else:
                 m.d.sync += self.fates[fate].eq(path.counted & (path.fate == fate))
         return m

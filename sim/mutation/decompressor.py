@@ -123,6 +123,3 @@ EXHAUSTED = {
     r" -cell \$flatten\\spreader\.": "the spreader knows of one beat at a time, and every choice "
     "of a beat's tags behind every number of bytes is played, twice, with other bytes",
 }
-EXPLAINED = {
-    "-mode cnot1 -cell $flatten\\details.$113 ": f"it is the byte's scale and its sign: {TINY}",
-}

@@ -432,6 +432,7 @@ ELSEWHERE = (
     r"|-wire [rt]x\.path\.codec\."
     r"|-cell \S*\b(ring|foreign_queue|verdicts|told|frames|reads|patches|splices|beats|infos)\b"
     r"[^\s.]*\.\$procmux"
+    r"|-cell \S*tx\S*\bqueue\b[^\s.]*\.\$procmux"
 )
 ARGUED = {
     r"-mode const1 .* -wire [rt]x\.parser\.hops_1 -wirebit 0 ": (

@@ -5,14 +5,15 @@ import pytest
 from gradnic.hdl.frame.arbiter import FrameArbiter
 from gradnic.hdl.frame.checksum import FrameCheck
 from gradnic.hdl.frame.egress import EgressQueues
-from gradnic.hdl.frame.frame_queue import FrameQueue
 from gradnic.hdl.frame.head_beat import HeadApart, HeadJoined
 from gradnic.hdl.frame.intake import Intake
 from gradnic.hdl.frame.length_guard import LengthGuard
+from gradnic.hdl.frame.packet_fifo import PacketFIFO
 from gradnic.hdl.frame.realign import Realigner
 from gradnic.hdl.frame.round_robin import RoundRobin
 from gradnic.hdl.frame.splice import Splicer
 from gradnic.hdl.frame.store import FrameStore
+from gradnic.hdl.stream.beats import Beat
 from gradnic.sim.engine import batch, encoding
 
 GRID = [(1, 1), (0.5, 1), (1, 0.3), (0.6, 0.6)]
@@ -226,59 +227,42 @@ def model_beats(model, values, lasts):
     return encoding.pack(model.streams["o"].shape, data=values, last=np.array(lasts))
 
 
-def queue_levels(frames, rng, duty):
-    """Levels that push frames of beats: columns push, first, last, data, info."""
-    rows = [(0, 0, 0, 0, 0)] * 8  # the queue's stores take a few cycles after reset
-    for number, n in enumerate(frames):
-        for k in range(n):
-            while rng.random() > duty:
-                rows.append((0, 0, 0, 0, 0))
-            rows.append((1, k == 0, k == n - 1, number << 8 | k, number))
-    rows.append((0, 0, 0, 0, 0))
-    return {
-        name: np.array([int(row[c]) for row in rows], np.int64)
-        for c, name in enumerate(("push", "first", "last", "data", "info"))
-    }
-
-
 @pytest.mark.parametrize("duty", [1, 0.6])
 @pytest.mark.parametrize("out", [1, 0.5, 0.1])
-def test_lossy_queue_loses_whole_frames_only(duty, out):
-    model = batch.build(FrameQueue(4, 16, 16, lossy=True))
-    rng = np.random.default_rng(4)
-    frames = [int(n) for n in rng.choice([1, 1, 2, 3, 8, 30], 600)]
-    levels = queue_levels(frames, rng, duty)
+def test_a_queue_that_cuts_loses_whole_frames_or_ends_them(duty, out):
+    model = batch.build(PacketFIFO(Beat(32), 16, drop=None, lossy=True, cut_through=True))
+    sizes = np.random.default_rng(4).choice([1, 1, 2, 3, 8, 30], 600)
+    last = np.zeros(sizes.sum(), int)
+    last[np.cumsum(sizes) - 1] = 1
+    numbers = np.arange(1, len(last) + 1)
+    beats = model.pack("i", data=numbers, last=last)
+    idle = 8  # the store takes a few cycles after reset
     run = model.run(
-        {},
-        signals=levels,
-        stalls={"beats": out, "infos": out},
-        trace=("gone", "cut", "ready"),
+        {"i": beats},
+        stalls={"i": ([0] * idle, duty), "o": out},
+        trace=("stores", "overflow"),
         drain=False,
-        max_cycles=len(levels["push"]) + 60 * len(frames),
+        max_cycles=40 * len(beats),
     )
-    ends = np.flatnonzero(levels["push"] & levels["last"])
-    gone, cut = run.traces["gone"][ends].astype(bool), run.traces["cut"][ends].astype(bool)
-    assert run.traces["ready"].all()
-    assert not (gone & cut).any()
-    assert run.traces["gone"].sum() == gone.sum()
-    infos = [int(x) for x in np.atleast_1d(encoding.unpack(16, run.outputs["infos"]))]
-    assert infos == [k for k in range(len(frames)) if not gone[k]]
-    got = run.unpack("beats")
-    pieces = np.split(got["data"].astype(int), np.flatnonzero(got["last"]) + 1)[:-1]
-    assert len(pieces) == len(infos)
-    for number, piece in zip(infos, pieces, strict=True):
-        whole = [number << 8 | k for k in range(frames[number])]
-        if cut[number]:
-            assert list(piece[:-1]) == whole[: len(piece) - 1]
-            assert 2 <= len(piece) <= len(whole) + 1
-        else:
-            assert list(piece) == whole
+    stored = np.split(run.traces["stores"][run.taken["i"]].astype(int), np.cumsum(sizes)[:-1])
+    wanted, n_gone, n_cut = [], 0, 0
+    for frame, kept in zip(np.split(numbers, np.cumsum(sizes)[:-1]), stored, strict=True):
+        assert (np.diff(kept) <= 0).all(), "a beat is stored behind a lost one"
+        wanted += [(number, number == frame[-1]) for number in frame[: kept.sum()]]
+        n_gone += not kept[0]
+        if kept[0] and not kept[-1]:
+            n_cut += 1
+            wanted.append((None, True))
+    got = run.unpack("o")
+    assert [bool(end) for end in got["last"]] == [end for _, end in wanted]
+    assert all(n in (number, None) for number, (n, _) in zip(got["data"], wanted, strict=True))
+    assert run.traces["overflow"].sum() == n_gone + n_cut
     if out == 0.1:
-        assert gone.sum() > 50
-        assert cut.sum() > 10
+        assert n_gone > 50
+        assert n_cut > 10
     if out == 1 and duty == 1:
-        assert not gone.any()
-        assert not cut.any()
+        assert n_gone + n_cut == 0
+        assert (run.taken["o"] - run.taken["i"] == 7).all()
 
 
 @pytest.mark.parametrize("n", [4, 8, 16, 32, 64, 128])
@@ -371,9 +355,10 @@ def _rows(values, n_bytes):
         (lambda: FrameArbiter(16, own_beats=0), "own_beats must be at least 1, not 0"),
         (lambda: FrameCheck(12), "n_bytes must be a power of two from 4 to 128, not 12"),
         (lambda: FrameCheck(2), "n_bytes must be a power of two from 4 to 128, not 2"),
-        (lambda: FrameQueue(0, 8, 16, lossy=True), "n_bytes must be at least 1, not 0"),
-        (lambda: FrameQueue(4, 8, 65, lossy=False), "depth must be 2 to 64, not 65"),
-        (lambda: FrameQueue(4, 8, 0, lossy=True), "depth must be 1 to 16384, not 0"),
+        (
+            lambda: PacketFIFO(Beat(8), 16, drop=None, cut_through=True),
+            "cut_through goes with lossy and drop None, not False, None",
+        ),
         (lambda: HeadApart(1), "n_bytes must be a power of two from 2 to 128, not 1"),
         (lambda: HeadJoined(16, meta_width=-2), "meta_width must be at least 0, not -2"),
         (lambda: Intake(8, 4), "n_bytes must be a power of two from 16 to 128, not 8"),
