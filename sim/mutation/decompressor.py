@@ -102,12 +102,15 @@ FULL = "a room is never full: of the units that start before it knows, one may b
 TINY = "a scale is at least -14, and one below 0 makes 0 of every magnitude, whatever it is"
 PAST = "the unit has had its rows of tags long before, and so many rows are never theirs"
 EARLY = "what is written too early goes where the next plan will be written, and nobody reads"
-#: bits of ``bytes`` of a `StoredUnit` that are 0 in all right ones
-UPPER = "(48|49|50|51)"
+TAGS = "a right unit of 632 floats has 158 bytes of tags at most: these bits are 0"
+#: bits of ``bytes`` and of ``tag_bytes`` of a `StoredUnit` that are 0 in all right ones
+UPPER, UPPER_TAGS = "(48|49|50|51)", "(30|31|32|33|34|35)"
 ARGUED = campaign_engines.ARGUED | {
     r"-mode const1 .* -port Y .*: inside\.eq\(": PADDING,
     rf"-mode cnot1 .* -ctrlbit {UPPER} -wire (units__payload\S*|second\.arrival\.unit)\.": LARGE,
     rf"-mode cnot1 .* -ctrlbit {UPPER} -wire planner\.unit_ride\d+\.": LARGE,
+    rf"-mode cnot1 .* -ctrlbit {UPPER_TAGS} -wire (third\.arrival\.unit|planner\.word)\.": TAGS,
+    r"-mode const0 .* -wire \S*unit\.tag_bytes -wirebit ([89]|1[0-3]) ": TAGS,
     r"-mode const0 .* -wire planner\.so_far -wirebit 1[2-5] ": LARGE,
     r"-mode const1 .* -wire (second|third)\.top -wirebit [456] ": campaign_engines.LEGAL,
     r"-mode const0 -cell \S*tag_rows_room\.\S+ -port A -portbit 6 .*self\.used <= self\.most": FULL,
