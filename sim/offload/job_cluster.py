@@ -6,6 +6,7 @@ twin is `gradnic.models.offload.jobs.JobCluster`.
 
 import ctypes
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 from gradnic.hdl.offload.job_window import WindowCore
@@ -182,6 +183,7 @@ class JobCluster(Cards):
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
         self.sent, self._n_kept, self._lost = [], 0, []
+        self._to_spoil = []
         for node in range(self.table.n_nodes):
             self._load(node)
 
@@ -288,10 +290,14 @@ class JobCluster(Cards):
         """Bytes of a node that jobs may name: a view."""
         return self._memory(node, 0, self.n_memory)
 
-    def spoil(self, node, begin, end, fault, memory=0):
+    def spoil(self, node, begin, end, fault, memory=0, at=None):
         """Accesses of these bytes are sound, errors, or not answered, from now on: see `FAULTS`;
-        sound without bytes: all. memory 1 : landing areas.
+        sound without bytes: all. memory 1 : landing areas. at : the cycle from which on, or a
+        little later, whatever hosts wait for then; None: now.
         """
+        if at is not None:
+            self._to_spoil.append((at, (node, begin, end, fault, memory)))
+            return
         self.library.cluster_spoil(self._self, node, memory, begin, end, FAULTS.index(fault))
 
     def post(self, node, job):
@@ -368,7 +374,9 @@ class JobCluster(Cards):
                 host.ended[told.id] = Ended(posted, posted + told.cycles, told)
 
     def _advance(self, rules, n_cycles):
-        """Run, and keep what was sent: before it, while hosts were at work, and in it."""
+        """Run, and keep what was sent: before it, while hosts were at work, and in it. Memory fails
+        behind it, where that is due.
+        """
         done = np.zeros(self.table.n_nodes, np.int64)
         self._keep()
         self.library.cluster_run(
@@ -377,6 +385,10 @@ class JobCluster(Cards):
         self._n_kept = 0  # it has begun a new list
         self._lost += self._given_up()
         self._keep()
+        due = [one for one in self._to_spoil if one[0] <= self.now]
+        self._to_spoil = [one for one in self._to_spoil if one[0] > self.now]
+        for _, arguments in sorted(due, key=itemgetter(0)):
+            self.spoil(*arguments)
 
     def _keep(self):
         records, frames = self._sent()
@@ -421,7 +433,7 @@ class JobCluster(Cards):
                 late.pop(time)()
             if not late and self.idle():
                 return self.now - begin
-            if (n := self.call("moved")) != moved or late:
+            if (n := self.call("moved")) != moved or late or self._to_spoil:
                 moved, last = n, self.now
             if self.now - begin > max_cycles or self.now - last > longest:
                 busy = [v for v in range(len(self.hosts)) if self._waits(v)]

@@ -164,7 +164,7 @@ def list_of(seed, k, built, lanes):
             memory_latency=options["memory_latency"], drops=bool(built["queues"]),
         )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)
-    may_wait = not hosted and not options["room"]
+    may_wait = not options["room"]
     is_long = rng.random() < 0.4 and may_wait and _silence(rng, posted, n_nodes, options)
     return {
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,

@@ -194,10 +194,7 @@ def _plain(one):
 
 
 def _late(cluster, tables, posted):
-    """Calls by the cycle in which they are due: posts, aborts, and memory that fails.
-
-    What fails from the beginning does so at once.
-    """
+    """Calls by the cycle in which they are due: posts and aborts. Memory that fails is told of."""
     late = {}
     for one in posted:
         for what in ("errors", "silent"):
@@ -211,9 +208,7 @@ def _late(cluster, tables, posted):
                     continue
                 first, n = times
                 for at, fault in ((first, what), (first + n, "sound")):
-                    late.setdefault(at, []).append(
-                        (cluster.spoil, node, begin, end, fault, memory_of)
-                    )
+                    cluster.spoil(node, begin, end, fault, memory_of, at=cluster.now + at)
         nodes = one.posters(len(cluster.hosts))
         late.setdefault(one.at, []).extend((cluster.post, v, one.job) for v in nodes)
         if one.abort is not None:

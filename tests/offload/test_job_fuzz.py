@@ -226,6 +226,17 @@ def test_hosts_reach_memory_by_frames_while_jobs_run(monkeypatch):
     assert outcome.jobs[0]["status"] == JobStatus.DONE
 
 
+def test_hosts_wait_for_memory_that_is_silent():
+    """And it answers at its time, whatever they wait for."""
+    told = {"elems": 1000, "silent": [2, "source", 0, 12_000]}
+    outcome = job_run.cosim(
+        "ring:3", "ring", job_list.from_dicts([told]), built={"inc": False, "host": True},
+        reaches=[(500, 2, 0, 4000), (600, 1, -1, 64)],
+    )  # fmt: skip
+    assert outcome.ok, outcome.first
+    assert 12_000 < outcome.jobs[0]["done"] < 25_000
+
+
 def one_job(status, **told):
     """(posted, cluster of one node, what is wanted, memory before) of a job of 16 floats."""
     posted = job_list.from_dicts([{"elems": 16}])
