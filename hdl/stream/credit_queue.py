@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Shape, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -33,8 +33,9 @@ class CreditQueue(wiring.Component):
         Beats. Below a power of two there is a slot that is never in use, and may be written at any
         time: nothing but registers reaches the memory's write enables.
     never_full : bool
-        The user lets in at most ``depth`` beats, and knows when there is one: ``i.ready`` is 1
-        always, nothing counts, and there is no `available`. ``strays`` : flag, an address changed
+        The user lets in at most ``depth`` beats, one that is taken makes room from the next cycle
+        on, and knows when there is one: ``i.ready`` is 1 always, nothing counts, and there is no
+        `available`. ``strays`` : flag, an address changed
         by itself, see `gradnic.hdl.primitive.parity.astray`.
 
     Members
@@ -55,13 +56,28 @@ class CreditQueue(wiring.Component):
         self.depth = depth
         self.never_full = never_full
         self.strays = Signal()
+        n_slots = 2 ** ceil_log2(depth)
+        # an address reaches as many LUT RAMs of a deep queue as of one of 16 beats
+        self.ranges = chunks(Shape.cast(shape).width, CHUNK * DEPTH // max(DEPTH, n_slots))
+        self.heads, self.tails = (  # of each piece
+            [
+                Signal(range(n_slots), name=f"{end}{start}", attrs={"keep_register": 1})
+                for start, _ in self.ranges
+            ]
+            for end in ("head", "tail")
+        )
+        self.arrays = [
+            memory.Memory(
+                shape=stop - start, depth=n_slots, init=[], attrs={"ram_style": "distributed"}
+            )
+            for start, stop in self.ranges
+        ]
         beats = stream.Signature(shape, always_ready=never_full)
         members = {"i": In(beats), "take": In(1), "word": Out(shape)}
         super().__init__(members if never_full else members | {"available": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        n_slots = 2 ** ceil_log2(self.depth)
         push, pushed = signals("push pushed")
         m.d.comb += push.eq(self.i.valid & self.i.ready)
         room = push
@@ -75,21 +91,13 @@ class CreditQueue(wiring.Component):
                 ),
             ]
         i, o = Value.cast(self.i.p), Value.cast(self.word)
-        # an address reaches as many LUT RAMs of a deep queue as of one of 16 beats
-        ranges = chunks(len(o), CHUNK * DEPTH // max(DEPTH, n_slots))
-        takes = copied(m, self.take, len(ranges), name="takes")
-        pointers = []
-        for (start, stop), taken in zip(ranges, takes, strict=True):
-            array = memory.Memory(
-                shape=stop - start, depth=n_slots, init=[], attrs={"ram_style": "distributed"}
-            )
+        takes = copied(m, self.take, len(self.ranges), name="takes")
+        for (start, stop), array, head, tail, taken in zip(
+            self.ranges, self.arrays, self.heads, self.tails, takes, strict=True
+        ):
             m.submodules[f"array{start}"] = array
             write = array.write_port()
             read = array.read_port(domain="comb")
-            kept = {"keep_register": 1}
-            head = Signal(range(n_slots), name=f"head{start}", attrs=kept)
-            tail = Signal(range(n_slots), name=f"tail{start}", attrs=kept)
-            pointers += [head, tail]
             word = Signal(stop - start, name=f"word{start}", reset_less=True)
             with m.If(push):
                 m.d.sync += head.eq(head + 1)
@@ -98,12 +106,12 @@ class CreditQueue(wiring.Component):
             m.d.sync += word.eq(read.data)
             m.d.comb += [
                 # the slot is not in use then: `valid` need not be on this path
-                write.en.eq(room if self.depth == n_slots else 1),
+                write.en.eq(room if self.depth == array.depth else 1),
                 write.addr.eq(head),
                 write.data.eq(i[start:stop]),
                 read.addr.eq(tail),
                 o[start:stop].eq(word),
             ]
         if self.never_full:
-            m.d.comb += self.strays.eq(astray(m, pointers, push | takes[0]))
+            m.d.comb += self.strays.eq(astray(m, (*self.heads, *self.tails), push | takes[0]))
         return m

@@ -124,7 +124,8 @@ class Harness(Elaboratable):
                 self.free.append(Value.cast(value))
         for port in self.inputs.values():
             self.free += [Value.cast(port.p), port.valid]
-        self.free += [port.ready for port in self.outputs.values()]
+        ready = (port.ready for port in self.outputs.values())
+        self.free += [flag for flag in ready if not isinstance(flag, Const)]
         self.was_reset = Signal(init=1, reset_less=True)
 
     def describe(self, m):

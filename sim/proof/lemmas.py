@@ -86,6 +86,35 @@ def pair_lemmas(m, h):
         ]
 
 
+def credit_lemmas(m, h):
+    """Of a `CreditQueue` that never fills, and whoever counts for it.
+
+    A beat that was taken is in the memory for a cycle more, then in ``word``, where it is offered.
+    """
+    queue, there = h.component.queue, h.o.valid
+    taken = Signal()
+    m.d.sync += taken.eq(queue.take)
+    slot = _slot(m, h.picking, queue.heads[0])
+    inside = h.count - there  # in the memory
+    m.d.comb += [
+        Assert(h.component.count == (inside - taken)[: len(h.count)]),
+        Assert(inside >= taken),
+        Assert(h.component.count + taken <= queue.depth),
+    ]
+    for (start, stop), array, head, tail in zip(
+        queue.ranges, queue.arrays, queue.heads, queue.tails, strict=True
+    ):
+        port = array.read_port(domain="comb")
+        at_port = h.tracking & there & (h.ahead == 0)
+        m.d.comb += [
+            port.addr.eq(slot),
+            Assert(head == queue.heads[0]),
+            Assert(head == (tail + inside)[: len(head)]),
+            Assert(~h.tracking | at_port | (slot == (tail + h.ahead - there)[: len(slot)])),
+            Assert(~h.tracking | at_port | (port.data == h.beat[start:stop])),
+        ]
+
+
 def _front(queue):
     """Flag: a beat stands in front of the memory of a `PairQueue`."""
     return queue.here if queue.latency == 3 else Const(0)

@@ -5,16 +5,19 @@ at the end must all be seen by the same harnesses, at small sizes and without th
 """
 
 import itertools
+from functools import partial
 
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.stream import block_fifo as ring
-from gradnic.hdl.stream import fifo, pair_queue
+from gradnic.hdl.stream import credit_queue, fifo, pair_queue
 from gradnic.hdl.stream import slice as streams
 from gradnic.hdl.stream.beats import FrameBeat
 from gradnic.hdl.stream.block_fifo import BlockFIFO
+from gradnic.hdl.stream.credit_queue import CreditQueue
+from gradnic.hdl.stream.delays import delayed_flag
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.stream.pair_queue import PairQueue
 from gradnic.hdl.stream.slice import Slice
@@ -47,6 +50,39 @@ class Guarded(wiring.Component):
         return m
 
 
+class Taker(wiring.Component):
+    """Takes what is in a `CreditQueue` when `may` says so, and counts for one that never fills."""
+
+    def __init__(self, queue):
+        self.queue = queue
+        self.count = Signal(range(queue.depth + 1))
+        beats, taken = (
+            stream.Signature(queue.i.p.shape(), always_ready=ready) for ready in (False, True)
+        )
+        super().__init__({"i": In(beats), "may": In(1), "o": Out(taken)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        room, some = self.count != queue.depth, self.count != 0
+        if not queue.never_full:
+            room, some = queue.i.ready, queue.available
+        m.d.comb += [
+            self.i.ready.eq(room),
+            queue.i.valid.eq(self.i.valid & room),
+            queue.i.p.eq(self.i.p),
+            queue.take.eq(self.may & some),
+            self.o.valid.eq(delayed_flag(m, queue.take, queue.latency)),
+            self.o.p.eq(queue.word),
+        ]
+        m.d.sync += self.count.eq(self.count + queue.i.valid - queue.take)
+        return m
+
+
+def taker(depth):
+    return lambda shape: Taker(CreditQueue(shape, depth, never_full=True))
+
+
 QUEUES = {  # name: (component, beats that fit, lemmas)
     "slice": (lambda shape: Slice(shape), 2, lemmas.slice_lemmas),
     "held-slice": (lambda shape: Slice(shape, holds=True), 2, lemmas.slice_lemmas),
@@ -58,6 +94,9 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
     "pair16": (lambda shape: Guarded(PairQueue(shape, 16), 16), 16, lemmas.pair_lemmas),
     "pair31": (lambda shape: Guarded(PairQueue(shape, 31), 31), 31, lemmas.pair_lemmas),
     "pair64": (lambda shape: Guarded(PairQueue(shape, 64), 64), 64, lemmas.pair_lemmas),
+    "credit4": (taker(4), 5, lemmas.credit_lemmas),
+    "credit16": (taker(16), 17, lemmas.credit_lemmas),
+    "credit64": (taker(64), 65, lemmas.credit_lemmas),
     "fifo2": (lambda shape: FIFO(shape, 2), 3, lemmas.fifo_lemmas),
     "fifo5": (lambda shape: FIFO(shape, 5), 6, lemmas.fifo_lemmas),
     "fifo-stops": (lambda shape: FIFO(shape, 8, stops=True), 9, lemmas.fifo_lemmas),
@@ -81,6 +120,9 @@ QUEUES = {  # name: (component, beats that fit, lemmas)
         ("pair16", WIDE),
         ("pair31", NARROW),
         ("pair64", NARROW),
+        ("credit4", NARROW),
+        ("credit16", WIDE),
+        ("credit64", NARROW),
         ("fifo2", NARROW),
         ("fifo5", NARROW),
         ("fifo-stops", NARROW),
@@ -98,6 +140,13 @@ def test_queue_for_all_time(name, shape):
     harness = formal.Conservation(make(shape), capacity=capacity, lemmas=where, full=full)
     result = formal.prove(harness, k=1, cover_depth=24 if full else 12, timeout=900)
     assert result.method == "induction"
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_credit_queue_that_counts(depth):
+    """Rules 11 and 12 in all traces of 14 cycles; what its flags do for all time is the user's."""
+    taker = Taker(CreditQueue(NARROW, depth))
+    formal.check(formal.Conservation(taker, capacity=depth + 2, full=False), depth=14)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +193,8 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
         4,
         [("with m.If(pop & (piece.turn == bank)):", "with m.If(pop):")],
     ),
+    (credit_queue, "CreditQueue", (4,), 5, [("with m.If(taken):", "with m.If(self.take):")]),
+    (credit_queue, "CreditQueue", (4,), 5, [("room if self.depth == array.depth else 1", "1")]),
     (
         fifo,
         "FIFO",
@@ -176,7 +227,9 @@ BUGS = [  # (module, class, its arguments, beats that fit, changes: the last one
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug[1]}-{bug[4][-1][1]}")
 def test_seeded_bug_is_seen(bug):
     module, name, arguments, capacity, changes = bug
-    component = getattr(formal.twin(module, *itertools.chain(*changes)), name)(1, *arguments)
-    if module is pair_queue:
-        component = Guarded(component, capacity)
+    make = partial(getattr(formal.twin(module, *itertools.chain(*changes)), name), 1, *arguments)
+    if module is credit_queue:
+        component = Taker(make(never_full=True))
+    else:
+        component = Guarded(make(), capacity) if module is pair_queue else make()
     formal.refute(formal.Conservation(component, capacity=capacity), depth=20)
