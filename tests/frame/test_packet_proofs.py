@@ -5,7 +5,7 @@ from amaranth.hdl import Assert, Cover, Mux, Signal, Value
 from amaranth.lib import data
 from gradnic.hdl.frame import packet_fifo
 from gradnic.hdl.frame.packet_fifo import PacketFIFO
-from gradnic.hdl.stream.beats import FrameBeat
+from gradnic.hdl.stream.beats import Beat, FrameBeat
 from gradnic.sim.proof import formal, lemmas
 
 TINY = data.StructLayout({"data": 2, "last": 1, "drop": 1})
@@ -223,6 +223,64 @@ class LossyProof(formal.Harness):
 def test_lossy_frames_come_out_whole():
     """For all time."""
     formal.prove(LossyProof(PacketFIFO(TINY, 4, lossy=True), where=True), k=1, cover_depth=18)
+
+
+class CutProof(formal.Harness):
+    """Of a queue that cuts through: what goes into its ring, which is proven beside other queues.
+
+    That is the beats of each frame up to the first without room, and where there was one behind
+    others, an end.
+    """
+
+    def describe(self, m):
+        dut, i = self.component, self.inputs["i"]
+        ring, stores = dut.ring.i, dut.stores
+        ends, loses = ring.valid & ring.ready & dut.owed, i.valid & ~stores
+        first = Signal(init=1)  # the next beat is a frame's first
+        lost, begun, missed = Signal(), Signal(), Signal()  # begun : the ring lacks a frame's end
+        with m.If(i.valid):
+            m.d.sync += [first.eq(i.p.last), lost.eq(~i.p.last & (lost | loses))]
+        with m.If(ring.valid & ring.ready):
+            m.d.sync += begun.eq(~ring.p.last)
+        m.d.sync += missed.eq(i.valid & i.p.last & (lost | loses))
+        m.d.comb += [
+            Assert(i.ready, "it waits"),
+            Assert(stores == (ring.valid & ring.ready & ~dut.owed)),
+            Assert(~stores | (i.valid & (Value.cast(ring.p) == Value.cast(i.p)))),
+            Assert(~stores | ~lost, "a beat is stored behind a lost one"),
+            Assert(~stores | (begun != first), "a frame is stored in another"),
+            Assert(~ends | (begun & ring.p.last), "an end without a beginning"),
+            Assert(~loses | lost | dut.owed | ~ring.ready, "a beat is lost though there is room"),
+            Assert(begun == (dut.inside | dut.owed), "a beginning without an end"),
+            Assert(dut.inside == (~first & ~lost)),
+            Assert(dut.swallowing == lost),
+            Assert(~(dut.inside & dut.owed)),
+            Assert(dut.overflow == missed, "overflow is wrong"),
+            Cover(ends & lost, "a frame is cut"),
+            Cover(missed & ~begun, "a frame is lost whole, or ended"),
+        ]
+
+
+def cutting(module):
+    return CutProof(module.PacketFIFO(Beat(2), 4, drop=None, lossy=True, cut_through=True))
+
+
+def test_frames_are_cut_where_there_is_no_room():
+    """For all time."""
+    formal.prove(cutting(packet_fifo), k=2, cover_depth=24)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("ring.i.p.last.eq(last | owed)", "ring.i.p.last.eq(last)"),
+        ("& ~losing & ~owed)", "& ~losing)"),
+        ("inside.eq(~last)", "inside.eq(1)"),
+    ],
+)
+def test_seeded_cut_is_seen(right, wrong):
+    """The same of wrong ones."""
+    formal.refute(cutting(formal.twin(packet_fifo, right, wrong)), depth=20)
 
 
 @pytest.mark.parametrize(
