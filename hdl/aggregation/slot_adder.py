@@ -121,8 +121,8 @@ class SlotAdder(wiring.Component):
         shape = data.StructLayout(
             {"answer": Answer, "place": self.sizes.place_width, "speaks": 1, "adds": 1, "first": 1}
         )
-        m.submodules.tails = tails = CreditQueue(shape.size, N_TASKS)
-        loaded, answer = rows.following, data.View(shape, tails.i.payload)
+        m.submodules.tails = tails = CreditQueue(shape, N_TASKS)
+        loaded, answer = rows.following, tails.i.p
         m.d.comb += [
             tails.i.valid.eq(rows.loads),
             answer.answer.eq(loaded.answer),
@@ -144,9 +144,9 @@ class SlotAdder(wiring.Component):
         seen = Signal()
         total = Signal(reset_less=True)
         m.d.sync += [seen.eq((seen | over) & ~final), total.eq(seen | over)]
-        m.d.comb += [tails.take.eq(takes), read.addr.eq(data.View(shape, tails.word).place)]
+        m.d.comb += [tails.take.eq(takes), read.addr.eq(tails.word.place)]
         ends = delayed_flag(m, final, 1, name="ends")
-        tail = data.View(shape, delayed(m, tails.word, 1, name="tail"))
+        tail = delayed(m, tails.word, 1, name="tail")
         before = delayed(m, read.data, 1, name="before") & ~(tail.adds & tail.first)
         ovf = Signal()
         answer = tail.answer

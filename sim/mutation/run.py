@@ -150,7 +150,7 @@ def unmatched(campaign):
     patterns |= {each: re.escape(each) for each in campaign.explained}
     for each, pattern in patterns.items():
         patterns[each] = re.sub(
-            r"-ctrlbit(\\? )(?:\([^)]+\)|[^\s)]+?)(?=\)*\\? )", r"-ctrlbit\1\\d+", pattern
+            r"-ctrlbit(\\? )(?:\([^)]*\)|[^\s()])+?(?=\)*\\? )", r"-ctrlbit\1\\d+", pattern
         )
     return [each for each, pattern in patterns.items() if not re.search(pattern, texts)]
 
