@@ -207,13 +207,12 @@ ARGUED = {
     r"-mode \S+ -cell \S*\\scale\d\S* -port B -portbit [0-4] .*: zero\.eq\(nothing \|": SHIFTED,
     r"-mode const0 .* -wire scale\S*\.shift -wirebit (9|10) ": NARROW,
     r"-mode cnot1 .* -portbit [0-7] -ctrlbit 8 -wire scale\S*\.shift ": FAR,
-    r"-mode const0 .* -wire result\.offset -wirebit (9|10) ": OFFSETS,
+    r"-mode const0 .* -wire (scale|factor)\d+\.offset -wirebit (9|10) ": OFFSETS,
     r"-mode const0 -cell seeds\.array0 -port WR_DATA -portbit 2[67] ": OFFSETS,
     r"-mode const1 .* -wire seeds\.free -wirebit 0 ": "the room closes before the 16th block",
     r"-mode const1 .* -wire packer\.after7__copy0 ": "no beat begins behind the last unit",
     r"-mode const0 -cell \S*room\.\S+ -port A -portbit 1[01] .*: self\.open\.eq\(": "no more than "
     "512 beats are inside",
-    r"-mode const1 .* -wire reciprocal\.mantissa\d+ -wirebit 15 ": "it is a leading one, always 1",
     r"-mode cnot0 -cell \S*\\hash\.\S*\\times0\.\S+ -port B -portbit \d+ "
     r"-ctrlbit ([01356]|9|11|1[4-79]|2[1-346]|31) .*: product = ": FACTOR,  # of 0x85EBCA6B
     r"-mode cnot1 .* -portbit 7 -ctrlbit [0-6] -wire middle ": ABOVE,
