@@ -103,8 +103,11 @@ def command(
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import run as offload_run
 
-    q.only_with(codec == "inceptionn", "--codec inceptionn", "exponent", "mode", "prescale")
-    q.only_with(codec == "thc", "--codec thc", "block")
+    q.only_with(
+        codec == "inceptionn" or jobs_file, "--codec inceptionn or --jobs", "exponent", "mode",
+        "prescale",
+    )  # fmt: skip
+    q.only_with(codec == "thc" or jobs_file, "--codec thc or --jobs", "block")
     q.only_with(p or jobs_file, "a share that may miss: --p or --jobs", "give_up")
     q.only_with(memory, "DRAM, with --memory", "channels", "clock")
     q.only_with(queue, "queues: --queue", "mark", "egress")

@@ -20,7 +20,7 @@ from .job_figures import input_rate, line_share, nmse, steady_rate, told
 from .job_hosts import ReachedCards
 from .job_judge import barked, compare, sound_watchdog
 from .job_list import TOO_LONG, check_apart
-from .job_places import places
+from .job_places import beyond, places
 from .job_wanted import bounded, cards_say, sums_of
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
@@ -96,6 +96,10 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     takes_all = built is None
     if takes_all:
         built = _takes_all(posted, wants)
+    for one in posted:  # told of before a card is built
+        for where in (one.errors, one.silent):
+            if where and where[1] in ("landing", "scratch"):
+                beyond(tables, one, posted, where[1], thc=built.get("thc"))
     options = {key: value for key, value in built.items() if key != "host"}
     cluster = (ReachedCards if built.get("host") else JobCluster)(
         tables, topology, n_memory, longest, n_active=n_active, n_engines=n_engines,

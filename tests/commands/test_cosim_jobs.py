@@ -99,6 +99,23 @@ def test_line_share_is_time_with_payload_over_all_ports():
     assert job_figures.line_share(sent[3:], 16) == 0
 
 
+def test_jobs_that_name_their_codecs_have_its_settings(tmp_path, monkeypatch):
+    path = tmp_path / "jobs.json"
+    path.write_text(json.dumps([{"elems": 8, "codec": name} for name in ("thc", "inceptionn")]))
+    seen = {}
+
+    def cosim(*given, **options):
+        seen.update(options)
+        raise Unfinished("seen")
+
+    monkeypatch.setattr(job_run, "cosim", cosim)
+    words = f"cosim card --topology ring:3 --jobs {path} --block 64 --exponent 120 --mode paper"
+    told = CliRunner().invoke(cli.cli, words.split())
+    assert str(told.exception) == "seen"
+    assert seen["block"] == 64
+    assert seen["settings"] == {"exponent": 120, "mode": "paper", "prescale": 0}
+
+
 def test_a_node_never_posts_a_job_and_one_is_too_long(tmp_path):
     """Beside a share that may miss; others have their memory."""
     path, out = tmp_path / "jobs.json", tmp_path / "out.json"
