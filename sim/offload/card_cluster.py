@@ -18,13 +18,6 @@ WAIT = 4  # cycles between two looks whether a register was read
 FLOOR = 28  # own beats for 256 foreign ones
 
 
-class LaidOut(JobCard):
-    """The card, which tells its hosts how rows are laid out."""
-
-    def __init__(self, *given, **sizes):
-        super().__init__(*given, n_nodes=N_NODES, **sizes)
-
-
 class CardCluster(JobCluster):
     """Cards with jobs and their registers on one topology; parameters as of `JobCluster`.
 
@@ -33,7 +26,7 @@ class CardCluster(JobCluster):
     drivers : list of `JobDriver`
     """
 
-    card = LaidOut
+    card, sizes = JobCard, {"n_nodes": N_NODES}  # its hosts are told how rows are laid out
 
     def _load(self, node):
         if node == 0:

@@ -13,18 +13,11 @@ from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
 from gradnic.interface.formats import GRADNIC_START
 
-from .card_cluster import CardCluster, LaidOut
+from .card_cluster import CardCluster
 
 IP = 0xC6336400  # of the card for its host, and of the host behind it
 CYCLE = 4e-9  # seconds
 POLL = 50  # cycles between two looks whether a frame has come
-
-
-class HostedCards(LaidOut):
-    """The card with host frames, whatever else is asked for."""
-
-    def __init__(self, *given, **sizes):
-        super().__init__(*given, host=True, **sizes)
 
 
 def card_and_host(node, mac=0):
@@ -43,7 +36,7 @@ class HostCluster(CardCluster):
     ready; then ``drivers`` are `FramedCard`.
     """
 
-    card = HostedCards
+    sizes = CardCluster.sizes | {"host": True}
 
     def __init__(self, *given, by_frames=False, **options):
         self.by_frames = by_frames

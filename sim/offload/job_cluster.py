@@ -94,7 +94,7 @@ class JobCluster(Cards):
     given_up : {(tensor, gen): {(node, source): numbers of packets}}
     """
 
-    card = WindowCore
+    card, sizes = WindowCore, {}  # class of the circuit, and what else it is given
 
     def __init__(self, tables, topology, n_memory, n_elems, *, n_active=2, n_engines=0, n_bytes=16,
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
@@ -162,6 +162,7 @@ class JobCluster(Cards):
             **({"bits": self.bits} if self.bits > 4 else {}),
             **({"port_bytes": self.port_bytes} if self.port_bytes < n_bytes else {}),
             **({"queues": 8} if queues else {}),
+            **self.sizes,
         )
         area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
         if thc is not None:
