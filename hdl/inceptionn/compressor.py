@@ -176,7 +176,9 @@ class Compressor(wiring.Component):
         room = data.StructLayout(room | {"more": LAG - 1})
         m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
         go = Signal()
-        free = credit(m, N_PLANS, take=go, give=plans.take, name="plan_credits")
+        # taken by the end of a unit, the latest flag of its cycle: counted in the next one
+        given = delayed_flag(m, plans.take, 1, name="given")
+        free = credit(m, N_PLANS, take=go, give=given, name="plan_credits")
         m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
         unit = delayed(m, self.units.p, 1, name="unit")
         known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "zero": 9}

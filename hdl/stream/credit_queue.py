@@ -57,8 +57,10 @@ class CreditQueue(wiring.Component):
         self.never_full = never_full
         self.strays = Signal()
         n_slots = 2 ** ceil_log2(depth)
-        # an address reaches as many LUT RAMs of a deep queue as of one of 16 beats
-        self.ranges = chunks(Shape.cast(shape).width, CHUNK * DEPTH // max(DEPTH, n_slots))
+        # an address reaches as many LUT RAMs of a deep queue as of one of 16 beats; records that
+        # engines look up in every cycle are cut finer
+        chunk = CHUNK // 4 if never_full else CHUNK
+        self.ranges = chunks(Shape.cast(shape).width, chunk * DEPTH // max(DEPTH, n_slots))
         self.heads, self.tails = (  # of each piece
             [
                 Signal(range(n_slots), name=f"{end}{start}", attrs={"keep_register": 1})
