@@ -29,7 +29,6 @@ from gradnic.sim.frame import frames as makers
 from gradnic.interface import params
 from gradnic.interface.inline import COUNTERS, REGISTERS
 
-LANES = (4, 16)
 META_WIDTH = 16
 
 
@@ -130,7 +129,7 @@ async def paper_mode_is_off_after_reset(dut):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:cocotbext")
-@pytest.mark.parametrize("n_lanes", LANES)
+@pytest.mark.parametrize("n_lanes", [4, pytest.param(16, marks=pytest.mark.slow)])
 def test_card_on_axi(n_lanes):
     card = InlineCard(n_lanes, meta_width=META_WIDTH)
     simulate(Top(card, TOPS[params.Inline].members), __file__)

@@ -99,7 +99,11 @@ class Bench:
 
 @pytest.mark.parametrize(
     "built",
-    [{}, {"n_engines": 1}, pytest.param({"n_active": 4, "n_engines": 2}, marks=pytest.mark.slow)],
+    [
+        {},
+        pytest.param({"n_engines": 1}, marks=pytest.mark.slow),
+        pytest.param({"n_active": 4, "n_engines": 2}, marks=pytest.mark.slow),
+    ],
 )
 def test_jobs_with_thc_beside_raw_ones_are_golden_where_packets_are_lost(built):
     bench = Bench(pauses=2, **built)
@@ -164,7 +168,8 @@ def run_with_an_abort(bench, when):
     ("when", "pauses", "n_engines"),
     [
         (1, None, 2), (600, 12, 2), (1200, None, 2), (2000, 2, 2), (2800, None, 2), (3600, 5, 2),
-        (2000, 2, 1), (2800, None, 1),
+        pytest.param(2000, 2, 1, marks=pytest.mark.slow),
+        pytest.param(2800, None, 1, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_engines):
@@ -184,6 +189,7 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_eng
     bench.check(but=[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [1500, 2500, 4000, 6000])
 def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when):
     """Without feedback; the first is aborted on all nodes, wherever it is."""
