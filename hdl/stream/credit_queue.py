@@ -35,7 +35,7 @@ class CreditQueue(wiring.Component):
     never_full : bool
         The user lets in at most ``depth`` beats, one that is taken makes room from the next cycle
         on, and knows when there is one: ``i.ready`` is 1 always, nothing counts, and there is no
-        `available`. ``strays`` : flag, an address changed
+        `available`. An address serves a quarter of the bits. ``strays`` : flag, an address changed
         by itself, see `gradnic.hdl.primitive.parity.astray`.
 
     Members

@@ -90,7 +90,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     check_apart(short)
     jobs = [one.job for one in short]
     wants = _wants(posted, block)
-    n_jobs = _room(jobs, wants["feedback"])
+    n_jobs = _bytes_of(jobs, wants["feedback"])
     n_memory = n_jobs + sum(-(-n // ALIGN) * ALIGN for *_, n in reaches)
     longest = room or max((job.elems for job in jobs), default=1)
     takes_all = built is None
@@ -170,7 +170,7 @@ def _check_nodes(posted, n_nodes):
                 raise ValueError(f"node of {what} must be 0 to {n_nodes - 1}, not {where[0]}")
 
 
-def _room(jobs, feedback):
+def _bytes_of(jobs, feedback):
     """Bytes of a node's memory that jobs need, one behind the other, or where they say."""
     halves = 4 if feedback else 2  # sources, results; residuals before and after
     chosen = halves * sum(-(-4 * job.elems // ALIGN) * ALIGN for job in jobs) or ALIGN

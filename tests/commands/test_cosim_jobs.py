@@ -81,11 +81,11 @@ def test_addresses_that_jobs_name_have_memory():
     """Up to a limit, behind which cards refuse them."""
     told = {"elems": 16, "feedback": True, "residual": 10_000, "source": 4096}
     jobs = [one.job for one in job_list.from_dicts([told], codec="thc")]
-    assert job_run._room(jobs, True) == 640_000 + 2 * 64
+    assert job_run._bytes_of(jobs, True) == 640_000 + 2 * 64
     far = [replace(jobs[0], source=job_run.NAMED - 64, feedback=0), replace(jobs[0], residual=0)]
-    assert job_run._room(far, True) == job_run.NAMED
+    assert job_run._bytes_of(far, True) == job_run.NAMED
     far[0] = replace(far[0], source=job_run.NAMED)
-    assert job_run._room(far, True) == 4096 + 64
+    assert job_run._bytes_of(far, True) == 4096 + 64
 
 
 def test_line_share_is_time_with_payload_over_all_ports():
