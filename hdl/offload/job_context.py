@@ -368,11 +368,8 @@ class JobContext(wiring.Component):
         """A job with THC: its second round, and the pass behind it."""
         with m.State("OVER"):
             with m.If(self.recorded):
-                m.d.sync += [
-                    s.stage.eq(s.stage + 1),
-                    s.has_passed.eq(0),
-                    s.count.eq(FLUSH_CYCLES - 1),
-                ]
+                m.d.sync += [s.stage.eq(s.stage + 1), s.has_passed.eq(0)]
+                m.d.sync += s.count.eq(FLUSH_CYCLES - 1)
                 m.next = "DECODE"
                 with m.If(s.stage == NORMS):
                     if self.pooled:

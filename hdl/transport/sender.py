@@ -182,8 +182,7 @@ class Sender(wiring.Component):
         selects, left_some = signals("selects left_some")
         left = Signal(range(RUN), reset_less=True)
         m.submodules.importance = importance = BlockRAM(1, self.n_packets)
-        packet = queue.i.p
-        state = Signal(State)
+        packet, state = queue.i.p, Signal(State)
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         age, stamp = signals("age stamp", 32, reset_less=True)
         asks_anew = Signal(reset_less=True)  # packets were sent since the run's last PROBE
@@ -235,12 +234,9 @@ class Sender(wiring.Component):
         m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
         with m.FSM() as fsm:
             self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("TURN") | fsm.ongoing("PROBE"))
-            with m.State("LOOK"):
-                m.next = "READ"
-            with m.State("READ"):
-                m.next = "AGE"
-            with m.State("AGE"):
-                m.next = "DECIDE"
+            for now, then in pairwise(("LOOK", "READ", "AGE", "DECIDE")):
+                with m.State(now):
+                    m.next = then
             with m.State("DECIDE"):
                 m.d.sync += [
                     run.eq(reads.data),
@@ -260,8 +256,8 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(after)
             with m.State("SEND"):
-                stands, sends, waits = signals("stands sends waits")
-                ends = Signal()  # `left` is 0; it stands as long as the place
+                # ends: `left` is 0; it stands as long as the place
+                stands, sends, waits, ends = signals("stands sends waits ends")
                 later = selects & ~importance.read_data
                 m.d.comb += queue.i.valid.eq(sends & stands & room)
                 m.d.sync += [  # of the place that stands
@@ -369,9 +365,7 @@ class Sender(wiring.Component):
             with m.State("REST"):
                 m.d.sync += which.eq(0)
                 with m.If(answers.o.valid):
-                    m.d.sync += self.echoed.eq(
-                        (told.subtype == Subtype.STOP) | (told.subtype == Subtype.BITMAP)
-                    )
+                    m.d.sync += self.echoed.eq(is_stop | (told.subtype == Subtype.BITMAP))
                     m.next = "READ"
             for state, after in pairwise(("READ", "ADD", "COMPARE", "MATCH", "ACT")):
                 with m.State(state):
