@@ -1,10 +1,13 @@
 """Networks packet by packet: ports with queues, packets that cross them, leaves and spines.
 
 Output-queued switches, store and forward; acknowledgments and control are packets among the others.
-About 5 us a packet and hop. Times in nanoseconds. `ns3_fabric` has the same networks in ns-3.
+About 5 us a packet and hop. Times in nanoseconds; events in whole picoseconds, behind each other in
+the order in which they were planned, since what a bottleneck paces comes at the same times all
+along. `ns3_fabric` has the same networks in ns-3.
 """
 
 import heapq
+import math
 from bisect import insort
 from collections import deque
 
@@ -15,6 +18,7 @@ from gradnic.errors import Unfinished
 FRAME = 1408 + 88  # bytes on the wire of a full packet
 CONTROL = 64 + 20  # of one without values: the least Ethernet frame, preamble and gap
 HOP = value("switch.hop") * 1e9
+PS = 1000  # a nanosecond
 
 
 class Packet:
@@ -169,6 +173,11 @@ class Trimming(Priorities):
         return self.cut.popleft() if self.cut else super().get()
 
 
+def tick_of(time):
+    """The first picosecond that is not before so many nanoseconds."""
+    return math.ceil(round(time * PS, 3))
+
+
 class Network:
     """Hosts behind switches; all links of one rate. Who inherits it says where paths lead.
 
@@ -179,17 +188,19 @@ class Network:
     def __init__(self, n_hosts, per_edge, n_links, make, *, gbps=100, dead=()):
         self.n_hosts, self.per_edge, self.n_links = n_hosts, per_edge, n_links
         self.time = FRAME * 8 / gbps  # of a packet on a link
-        self.now, self._count, self._events = 0.0, 0, []
+        self._bit, self._hop = 8 * PS / gbps, round(HOP * PS)
+        self.now, self._tick, self._count, self._events = 0.0, 0, 0, []
         self._last = n_hosts + 2 * n_links  # ports: hosts, switch to switch, switch to host
         n_ports = self._last + n_hosts
         self.queues = [Host() if i < n_hosts else make() for i in range(n_ports)]
         self.busy = [False] * n_ports
         self.dropped = 0
-        self.down, self.known, self.epoch = set(), set(), 0  # ports; how often `known` changed
+        self.down, self.known = {}, set()  # ports; since which picosecond they are down
+        self.epoch = 0  # how often `known` changed
         self._ways = {}
         for link in dead:
-            self.down |= set(self.ports(link))
-        self._learn(self.down)
+            self.down |= dict.fromkeys(self.ports(link), 0)
+        self._learn(self.down.keys())
 
     def ports(self, link):
         """Both ends of a link between switches."""
@@ -231,8 +242,8 @@ class Network:
         self.at(known, self._learn, ports)
 
     def _fall(self, ports):
-        self.down |= ports
         for port in ports:
+            self.down.setdefault(port, self._tick)
             while self.queues[port].get() is not None:
                 self.dropped += 1
 
@@ -255,9 +266,12 @@ class Network:
         self.send(Word(path, queue, act, what, first=True))
 
     def at(self, time, act, *what):
-        """Call act(*what) at `time`."""
+        """Call act(*what) at `time`, or in the picosecond behind it."""
+        self._push(max(tick_of(time), self._tick), time, act, what)
+
+    def _push(self, tick, time, act, what):
         self._count += 1
-        heapq.heappush(self._events, (time, self._count, act, what))
+        heapq.heappush(self._events, (tick, self._count, time, act, what))
 
     def send(self, packet):
         """The packet's host queues it; ``arrived`` is called where its path ends."""
@@ -274,19 +288,16 @@ class Network:
     def _start(self, port):
         packet = self.queues[port].get()
         self.busy[port] = packet is not None
-        if packet is not None:
-            self.at(self.now + self.time * packet.n_bytes / FRAME, self._sent, port, packet)
+        if packet is not None:  # in the order in which ns-3 plans both: it decides between ties
+            sent = self._tick + round(self._bit * packet.n_bytes)
+            self._push(sent, 0.0, self._start, (port,))
+            self._push(sent + self._hop, 0.0, self._arrive, (port, packet))
 
-    def _sent(self, port, packet):
+    def _arrive(self, port, packet):
         packet.hop += 1
-        if port in self.down:
-            self.dropped += 1
-        else:
-            self.at(self.now + HOP, self._arrive, packet)
-        self._start(port)
-
-    def _arrive(self, packet):
-        if packet.hop == len(packet.path):
+        if port in self.down and self.down[port] <= self._tick - self._hop:
+            self.dropped += 1  # the link fell before all of it had left
+        elif packet.hop == len(packet.path):
             packet.arrived()
         else:
             self._enter(packet)
@@ -296,7 +307,8 @@ class Network:
         while unfinished():
             if not self._events or self.now > limit:
                 raise Unfinished(f"{unfinished()} flows do not end by {self.now / 1e6:.1f} ms")
-            self.now, _, act, what = heapq.heappop(self._events)
+            self._tick, _, time, act, what = heapq.heappop(self._events)
+            self.now = max(time, self._tick / PS)  # nobody wakes early
             act(*what)
 
 

@@ -340,6 +340,9 @@ void gn_tcp(int64_t n_leaves, int64_t per_leaf, int64_t n_spines, double gbps, i
             int64_t threshold, int64_t limit, int64_t payload, int64_t gap_ps, double min_rto,
             int64_t n_flows, const int64_t *flows, double *seconds) {
 	Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpDctcp::GetTypeId()));
+	// a mark cuts the window at once, as RFC 8257 says; PRR, ns-3's default, takes a round trip
+	Config::SetDefault("ns3::TcpL4Protocol::RecoveryType",
+	                   TypeIdValue(TcpClassicRecovery::GetTypeId()));
 	Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(payload));
 	Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
 	Config::SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(1));
@@ -351,12 +354,12 @@ void gn_tcp(int64_t n_leaves, int64_t per_leaf, int64_t n_spines, double gbps, i
 	NodeContainer nodes;
 	nodes.Create(n_hosts + n_leaves + n_spines);
 	InternetStackHelper().Install(nodes);
-	TrafficControlHelper red;
+	TrafficControlHelper red; // beside it the device itself holds one packet
 	red.SetRootQueueDisc("ns3::RedQueueDisc", "UseEcn", BooleanValue(true), "UseHardDrop",
 	                     BooleanValue(false), "QW", DoubleValue(1), "MinTh",
-	                     DoubleValue(threshold), "MaxTh", DoubleValue(threshold), "Gentle",
+	                     DoubleValue(threshold - 1), "MaxTh", DoubleValue(threshold - 1), "Gentle",
 	                     BooleanValue(false), "MeanPktSize", UintegerValue(payload), "MaxSize",
-	                     QueueSizeValue(QueueSize(QueueSizeUnit::PACKETS, limit)));
+	                     QueueSizeValue(QueueSize(QueueSizeUnit::PACKETS, limit - 1)));
 	TrafficControlHelper plain; // a host waits
 	plain.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize",
 	                       QueueSizeValue(QueueSize(QueueSizeUnit::PACKETS, 1 << 20)));

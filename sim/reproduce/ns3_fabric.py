@@ -6,7 +6,6 @@ compiled once against the wheel's headers; Cling would need 9 s in each process.
 """
 
 import ctypes
-import math
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +16,18 @@ from gradnic.build_cache import kept
 from gradnic.errors import Unfinished
 
 from ..engine import tools
-from .fabric import FRAME, HOP, Fabric, Fifo, Network, Priorities, Shortest, Trimming
+from .fabric import (
+    FRAME,
+    HOP,
+    PS,
+    Fabric,
+    Fifo,
+    Network,
+    Priorities,
+    Shortest,
+    Trimming,
+    tick_of,
+)
 from .fat_tree import FatTree
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -25,7 +35,6 @@ MODULES = ("core", "network", "stats", "traffic-control", "internet", "applicati
            "point-to-point")  # fmt: skip
 N_QUEUES = 8
 RULES = {Fifo: 0, Shortest: 1, Priorities: 2, Trimming: 3}
-PS = 1000  # a nanosecond
 
 _CALLEE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _N, _P, _F = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -83,7 +92,7 @@ class Ns3Network(Network):
     def __init__(self, n_hosts, per_edge, n_links, make, *, gbps=100, dead=()):
         self._library = library()  # before anything is begun
         super().__init__(n_hosts, per_edge, n_links, make, gbps=gbps, dead=dead)
-        self._things, self._count, self._tick = {}, 0, 0
+        self._things = {}
         self._error, self._open = None, None
         self._deliver, self._wake = _CALLEE(self._came), _CALLEE(self._due)  # kept alive here
         limits, links = _limits(make), np.array(self._links(), np.int64)
@@ -108,9 +117,7 @@ class Ns3Network(Network):
         return self._count
 
     def at(self, time, act, *what):
-        # from 0 on, so that what is due at one time is due in one picosecond, in its order
-        tick = math.ceil(round(time * PS, 3))
-        self._library.gn_at(max(0, tick - self._tick), self._keep((time, act, what)))
+        self._library.gn_at(max(0, tick_of(time) - self._tick), self._keep((time, act, what)))
 
     def send(self, packet):
         ports = np.array(packet.path, np.int64)
@@ -120,7 +127,7 @@ class Ns3Network(Network):
         )  # fmt: skip
 
     def _fall(self, ports):
-        self.down |= ports
+        self.down |= dict.fromkeys(ports, self._tick)
         for port in sorted(ports):
             self._library.gn_fall(port)
 

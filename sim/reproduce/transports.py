@@ -64,7 +64,7 @@ class Window(Flow):
     def _fill(self):
         if self.epoch != self.fabric.epoch:
             self._route()
-        while self.flying < self.window:
+        while self.flying + 1 <= self.window:
             if self.again:
                 number = self.again.pop()
                 if self.acked[number]:
@@ -135,10 +135,10 @@ class Dctcp(Window):
     def acknowledged(self, marked):
         self.marks += marked
         self.acks += 1
-        if self.n_acked >= self.turn:  # a window has passed
+        if self.n_acked > self.turn:  # a window has passed
             self.alpha += (self.marks / self.acks - self.alpha) / 16
-            self.turn, self.marks, self.acks = self.n_acked + self.window, 0, 0
-        if self.n_acked < self.recovered:
+            self.turn, self.marks, self.acks = self.next, 0, 0
+        if self.n_acked <= self.recovered:
             return
         if marked:
             self._cut(1 - self.alpha / 2)
@@ -146,13 +146,13 @@ class Dctcp(Window):
             self.window += 1 if self.slow else 1 / self.window
 
     def lost(self):
-        if self.n_acked >= self.recovered:
+        if self.n_acked > self.recovered:
             self._cut(0.5)
 
     def _cut(self, factor):
         self.slow = False
         self.window = max(1.0, self.window * factor)
-        self.recovered = self.n_acked + self.flying
+        self.recovered = self.next
 
     def timed_out(self):
         self.window, self.slow = 1.0, True

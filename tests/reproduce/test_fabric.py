@@ -123,6 +123,22 @@ def test_a_lone_flow_takes_the_line(make, kind, to):
         assert seconds < 1.15 * wire
 
 
+def test_dctcp_sends_whole_packets_and_cuts_once_a_window():
+    """RFC 8257, 3.3: windows end behind what was sent as they began."""
+    flow = Dctcp(Fabric(1, 2, 1, Fifo), 0, 1, 100 * PAYLOAD)
+    flow.start()
+    windows, alphas = [flow.window], [flow.alpha]
+    for number in range(21):  # 20 are sent when the sixth answer is the first mark
+        flow._ack(number, marked=number > 4)
+        windows.append(flow.window)
+        alphas.append(flow.alpha)
+        assert number not in range(13, 20) or flow.flying == 7  # of 7.97: no part of one goes
+    assert alphas[:11] == [1] + 10 * [15 / 16]  # of the first answer, and from 11 on of ten
+    assert alphas[11] == (15 / 16) ** 2 + 6 / 10 / 16
+    assert windows[6:21] == 15 * [15 * (1 - 15 / 32)]
+    assert windows[21] < windows[20]  # the first of what was sent behind the cut
+
+
 @pytest.mark.parametrize(("make", "kind"), KINDS)
 def test_three_into_one_share_a_link(make, kind):
     """No faster than the link; everything arrives, though packets are dropped on the way."""
