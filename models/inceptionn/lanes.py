@@ -28,10 +28,10 @@ def image(
 
     A mask on the bits of each float (and a rounding carry that stops at the top of the band): what
     the owner of a reduced block applies before it sends the block round, so that all replicas are
-    equal.
+    equal. Of no floats there are none: a chunk of a short tensor may be empty.
     """
     table = bands(exponent, mode, prescale, rounding)
-    bits = float_bits(x)
+    bits = float_bits(x, least=0)
     out = np.empty_like(bits)
     for start in range(0, bits.size, BLOCK):
         part = bits[start : start + BLOCK]
@@ -44,7 +44,7 @@ def image(
 def tags(x, *, exponent: int = 117, prescale: int = 0):
     """Tag of every float, uint8 in the shape of `x`: 0 nothing, 1 a byte, 2 two, 3 the float."""
     table = bands(exponent, "strict", prescale)
-    return table.tag[float_bits(x) >> np.uint32(23)].reshape(np.shape(x))
+    return table.tag[float_bits(x, least=0) >> np.uint32(23)].reshape(np.shape(x))
 
 
 def coded_size(x, *, exponent: int = 117, prescale: int = 0):
@@ -67,13 +67,13 @@ def coded_sizes(x, n_floats, *, exponent: int = 117, prescale: int = 0):
     return np.add.reduceat(payload, starts, dtype=np.int64) + 2 * -(-counts // GROUP)
 
 
-def float_bits(x: np.ndarray) -> np.ndarray:
-    """Bits of `x`, uint32, flat; ValueError for another dtype or no values."""
+def float_bits(x: np.ndarray, *, least: int = 1) -> np.ndarray:
+    """Bits of `x`, uint32, flat; ValueError for another dtype or fewer than `least` values."""
     x = np.asarray(x)
     if x.dtype.kind != "f" or x.dtype.itemsize != 4:
         raise ValueError(f"floats must be float32, not {x.dtype}")
-    if x.size == 0:
-        raise ValueError(f"floats must be at least 1, not shape {x.shape}")
+    if x.size < least:
+        raise ValueError(f"floats must be at least {least}, not shape {x.shape}")
     return np.ascontiguousarray(x, np.float32).reshape(-1).view(np.uint32)
 
 

@@ -160,9 +160,10 @@ def test_an_unsound_unit_is_told_and_leaves_nothing():
 def test_a_cluster_codes_every_hop():
     table, topology = compile_table(build(parse("mesh:2x2"), "multitree")), parse("mesh:2x2")
     rng = stimulus.rng("coded cluster")
-    for n_floats, codec in ((300, STRICT), (2500, PAPER)):
+    # of one float three chunks are empty
+    for n_floats, codec in ((300, STRICT), (2500, PAPER), (1, STRICT), (17, PAPER)):
         values = (rng.standard_normal((4, n_floats)) * 0.02).astype(np.float32)
-        values[:, ::50] = np.array([np.nan, np.inf, -np.inf, 1e30], np.float32)[:, None]
+        values[:, 2::50] = np.array([np.nan, np.inf, -np.inf, 1e30], np.float32)[:, None]
         cluster = Cluster(table, topology, n_floats, wires=Wires(20), n_lanes=8, codec=codec)
         for duty in (1.0, 0.5):
             result = cosim(table, topology, values, cluster=cluster, duty=duty)
