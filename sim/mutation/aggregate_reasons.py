@@ -64,14 +64,11 @@ ARGUED = {
     "that counts has 512 bytes",
     r"-mode const0 .*-port D -portbit ([7-9]|1\d) .*: number = Signal\(16\)": NUMBERS,
     r"-mode const0 .*-port D -portbit [456] .*: task = Signal\(known": TWO_JOBS,
-    r"-mode const0 -cell \S*\\rows\.\$procmux\$419 -port S ": "behind a reset nothing is at work, "
-    "and a task is there a cycle later than it may begin",
-    r"-mode inv -cell \S*\\sweep\.\$procmux\$759 -port B ": "behind a reset all places are "
-    "forgotten, from whichever on",
 }
 EXPLAINED = {
     "-ctrlbit 18 -wire rule.verdict$115.job.need_bytes ": "2**18 bytes of a tensor: 65,000 cycles",
     "-wire rule.verdict$115.level ": "a slot claimed anew between the visit's look at it and its "
     "turn, a few cycles which no play has met",
-    "-cell $flatten\\rule.$procmux$793 -port S ": "an event of the very cycle before a reset",
+    " -port S -portbit 0 -given rule.verdict$115.rst -feeds rule.events.retransmitted": "an event "
+    "of the very cycle before a reset",
 }

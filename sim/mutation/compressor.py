@@ -52,18 +52,18 @@ TAIL = "a tail has at most 15 bytes: what is in its last column is never read"
 BEHIND = "a byte too many of the last lane goes behind all others, where no byte is looked at"
 FEW = "a unit of 632 floats has 10 rows of tags at most: these bits are 0"
 LOW = "a HALF's shift is 6 at most, 126 less its exponent"
-HEALS = "a bit so far above what a queue holds heals before it is looked at"
 AHEAD = "the row that is written next holds nothing: stores are never full, and it is written whole"
+FAR = "a HALF's shift is 6 at most, and one of 8 or more leaves nothing of a BYTE, whatever it is"
 ROOM = "a row of tags too many of a multiple of 64 floats is taken and given back: rows fill first"
 SMALL = "a unit of 632 floats has 2686 bytes at most: these bits are 0"
 
 ARGUED = campaign_engines.ARGUED | {
     r"-mode cnot0 .* -port B .* -ctrlbit 3 .*: half_shift=_held\(m, \(126": HALVES,
     r"-mode const0 .* -port Y -portbit 3 .*: half_shift=_held\(m, \(126": LOW,
-    r"-mode cnot0 -cell \S*queued\S* -port Y -portbit 3\d -ctrlbit 1?\d .*: stays = ": HEALS,
     r"-mode const1 .* -port Q .* -wire merger\.live_byte -wirebit 0 ": FIRST,
     r"-mode const1 .* -port Q .* -wire merger\.in_end -wirebit 0 ": FIRST,
     r"-mode const1 .* -wire packer\.compactor\.present0 -wirebit (3|7|11|15) ": BEHIND,
+    r"-mode cnot1 .* -portbit 0 -ctrlbit 1 -wire lane\d\.far_[34] ": FAR,
     r"-mode cnot1 .* -ctrlbit 6[78] -wire second\.bands\.": FEW,
     r"-wire tails\.\S+ -wirebit 12[0-7] ": TAIL,
     r"-wirebit 12[0-7] .*: kept = Signal\(8": TAIL,
@@ -74,11 +74,13 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode const0 .* -wire (bytes\d+|so_far) -wirebit 1[2-5] ": SMALL,
     r"-mode const0 .* -port A -portbit 1[2-5] .*: final\.eq\(\(size - 1\) >> column\)": SMALL,
 }
+EXHAUSTED = {
+    r" -cell \$flatten\\packer\.\\compactor\.": "the compactor knows of one beat at a time, "
+    "and every choice of a beat's tags behind every number of bytes is played, twice, with other "
+    "bytes: a byte too many that survives goes behind all others, where the next beat writes",
+}
 EXPLAINED = {
-    "-mode const0 -cell $procmux$537 -port S ": (
-        "not seen: a write enable that a reset does not clear, where the next row will be written"
-    ),
-    "-mode inv -cell $flatten\\sizes_room.$procmux$65 -port B ": (
+    " -port B -portbit 0 -given units_room.rst -feeds sizes_room.open": (
         "not seen: a room is open in the cycle behind a reset, which is no earlier than it is used"
     ),
 }

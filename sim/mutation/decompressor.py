@@ -56,6 +56,8 @@ def check_waiting(bench, cycles=400):
     for end, n in ((cycles, N_VERDICTS), (again, N_VERDICTS + 3)):
         decoded = int(np.count_nonzero(run.taken["floats"] < end))
         assert decoded == n, f"{decoded} units decoded, not {n}"
+    long = bench.floats("raw", MAX_FLOATS, np.random.default_rng(1))  # planned before it is stored
+    bench.play([*units, long], stalls={"verdicts": stimulus.storm(cycles), "coded": [1, 0]})
     run = bench.play(units, stalls={"floats": stimulus.storm(cycles)})
     judged = int(np.count_nonzero(run.taken["verdicts"] < cycles))
     most = N_OUT + 1 + N_VERDICTS  # one between the two queues
@@ -112,6 +114,7 @@ ARGUED = campaign_engines.ARGUED | {
     rf"-mode cnot1 .* -ctrlbit {UPPER_TAGS} -wire (third\.arrival\.unit|planner\.word)\.": TAGS,
     r"-mode const0 .* -wire \S*unit\.tag_bytes -wirebit ([89]|1[0-3]) ": TAGS,
     r"-mode const0 .* -wire planner\.so_far -wirebit 1[2-5] ": LARGE,
+    r"-mode cnot1 .* -ctrlbit 1[2-5] .*: m\.d\.sync \+= size\.eq": LARGE,
     r"-mode const1 .* -wire (second|third)\.top -wirebit [456] ": campaign_engines.LEGAL,
     r"-mode const0 -cell \S*tag_rows_room\.\S+ -port A -portbit 6 .*self\.used <= self\.most": FULL,
     r"-mode const0 -cell \S*\\rows_room\.\S+ -port [AD] -portbit 9 ": FULL,
@@ -121,6 +124,7 @@ ARGUED = campaign_engines.ARGUED | {
     r"-mode cnot1 .* -portbit 1[0-7] -ctrlbit ([89]|1[89]) -wire scales\d+\.byte ": TINY,
     r"-mode cnot1 .* -portbit [0-7] -ctrlbit [89] -wire lane\d\.scale_\d ": TINY,
     r"-mode const1 .* -wire planner\.plan_en\d -wirebit 0 ": EARLY,
+    r"-mode (inv|const1) .* -port B .* -given \S*rst -feeds planner\.valid0\b": EARLY,
 }
 EXHAUSTED = {
     r" -cell \$flatten\\spreader\.": "the spreader knows of one beat at a time, and every choice "

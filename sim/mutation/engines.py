@@ -36,10 +36,27 @@ def tag_rows_of(unit):
 
 #: what no unit shows that is right, in both engines
 LEGAL = "the bounds of right units are 113 to 126, and so is this sum: these bits are 1"
+QUEUES = "(queued|planned|stored|measured)"
+HEALS = "a bit so far above what a queue holds keeps that distance, and only the lowest are seen"
+FEWER = "a queue of units or rows of tags holds 53 at most: the controlling bit is never 1"
 ARGUED = {
     r"-mode const1 .* -port [ABY] -portbit [456] .*: return Mux\(paper, 126, exponent\)": LEGAL,
     r"-mode const0 .* -port Y -portbit 1[0-6] .*: first\.groups\.eq": "a unit of 1024 floats or "
     "more is wrong, whatever else is worked out of it",
+    **{
+        rf"-mode cnot0 -cell \S*\b{QUEUES}\.\S+ -port Y -portbit {bit} -ctrlbit {below} .*: "
+        r"(stays = |m\.d\.comb \+= after)": HEALS
+        for bit, below in (
+            (r"3\d", r"1?\d"),
+            (r"[45]\d", r"([12]?\d|3[0-5])"),
+            (r"6\d", r"[1-4]?\d"),
+        )
+    },
+    rf"-mode cnot1 -cell \S*\b({QUEUES}|tokens)\.\S+ .* -ctrlbit (5[6-9]|6[0-3]) .*"
+    r"\.occupied": FEWER,
+    rf"-mode (inv|const1) .* -port B .* -given \S*rst -feeds (\S*\.)?{QUEUES}\.popped\b": (
+        "behind a reset a queue is empty, and is so when one goes that is not there"
+    ),
     r"-cell \S*\\(queued|planned|stored)\.\S+ -port [DQY] -portbit (5[6-9]|6[0-3]) .*"
     r"(stays = |comb \+= after\.eq|self\.occupied = )": (
         "a queue of units holds 53 at most: a bit so far above keeps that distance, and only the "
@@ -121,8 +138,11 @@ class Bench:
         words[:16] = engines.floats("raw", 16, generator)
         return self.side.make(engines.Unit(words, count))
 
-    def check_rate(self, unit, n=40):
-        """Units one behind the other leave at the rate of the longer side, and no slower."""
+    def check_rate(self, unit, n=100):
+        """Units one behind the other leave at the rate of the longer side, and no slower.
+
+        n : of them, more than a queue has slots.
+        """
         n_left, n_given = self.side.n_left(unit), self.side.n_given(unit)
         ends = self.play([unit] * n).taken[self.side.leaves][n_left - 1 :: n_left]
         assert (np.diff(ends)[n // 2 :] == max(n_left, n_given)).all(), "not at full rate"
@@ -150,10 +170,15 @@ class Bench:
         )
 
     def check_plans(self, units, cycles=200):
-        """So many units are taken before their first beat comes, and no more."""
-        run = self.play(units, stalls={self.side.given: stimulus.storm(cycles)})
-        n = int(np.count_nonzero(run.taken["units"] < cycles))
-        assert n == N_PLANS, f"{n} units planned, not {N_PLANS}"
+        """So many units are taken before their first beat comes, and no more, one a cycle or less.
+
+        The last place is one that nobody takes in that cycle, or one that stands free.
+        """
+        for comes in ([1], [1, 0]):
+            stalls = {self.side.given: stimulus.storm(cycles), "units": comes}
+            run = self.play(units, stalls=stalls)
+            n = int(np.count_nonzero(run.taken["units"] < cycles))
+            assert n == N_PLANS, f"{n} units planned, not {N_PLANS}"
 
     def check_offers(self, units, port, cycles=900):
         """What can leave is offered before anybody is ready."""
@@ -416,6 +441,7 @@ def test(bench, faults):
     for same in sizes(bench, generator):
         play(same)
     rates = [("raw", 4), ("zero", 3), ("raw", 61), ("zero", 200), ("mixed", 200), ("raw", 8)]
+    rates += [("zero", 4 * places) for places in range(2, LAG + 1)]
     for kind, count in rates:
         bench.check_rate(bench.floats(kind, count, generator))
     short = [bench.floats("bits", 1 + k % 3, generator) for k in range(70)]

@@ -20,6 +20,7 @@ def test(model):
 
 
 ARGUED = {
-    r"-mode (inv|const1) -cell \$procmux\$9 -port B -portbit 3": "after reset bit 3 of "
-    "`occupied` stands alone: it heals in the next cycle, before a bit beside it follows it",
+    r"-mode (inv|const1) .* -port B -portbit 3 -given occupied_next,rst -feeds occupied": "after "
+    "reset bit 3 of `occupied` stands alone: it heals in the next cycle, before a bit beside "
+    "it follows it",
 }

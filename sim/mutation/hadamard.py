@@ -65,10 +65,8 @@ def test(model):
 
 NEVER = "no block of 64 and more passes it by at 4 lanes"
 POWERS = "beats of a block are 16, 64, 256 or 1024: the controlling bit is never set"
-UNWRITTEN = "the place of a write, in reset: there is none"
 ARGUED = {
     r"-mode const1 -cell \S*\\across[1248]\.\S+ -port B .*: other = ": NEVER,
     r"-mode cnot[01] .* -ctrlbit (\d?[13579]|[02]) .*skip\.eq\(beats <= span\)": POWERS,
-    r"-mode const0 -cell \$flatten\\across8\.\$procmux\$179 -port S ": UNWRITTEN,
 }
 EXPLAINED = {}

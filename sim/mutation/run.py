@@ -20,6 +20,7 @@ import re
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
+from functools import cache
 
 from amaranth.hdl import UnusedElaboratable
 from gradnic.hdl.top.rtlil import to_rtlil
@@ -85,23 +86,38 @@ class Mutant:
     command: str
     verdict: str = "open"
     reason: str = ""
+    place: str = ""
 
     @property
     def text(self):
         """What is mutated: mode, cell, port, bits, wire, source lines, and what the last one says.
 
-        The line itself, since its number changes with each edit of the file.
+        The line itself, since its number changes with each edit of the file. A cell with neither
+        wire nor line, of a choice between assignments, has ``place`` instead.
         """
         cut = self.command.removeprefix("mutate ").replace("-module top ", "")
         cut = re.sub(r"-src \S*?/((?:\w+/)?[\w.]+:\d+)\S*", r"\1", cut)
         found = re.match(r"(.+):(\d+)", self.source)
-        return f"{cut}: {linecache.getline(found[1], int(found[2])).strip()}" if found else cut
+        line = linecache.getline(found[1], int(found[2])).strip() if found else ""
+        return f"{cut}: {line}" if found else cut + self.place
 
     @property
     def source(self):
         """The last source line that Yosys names: the most specific one."""
         found = re.findall(r"-src (\S+)", self.command)
         return found[-1] if found else ""
+
+
+def listed(commands, netlist):
+    """Mutants of commands, numbered from 1."""
+    mutants = [Mutant(i, command) for i, command in enumerate(commands, 1)]
+    around = cache(netlist.names_around)
+    for mutant in mutants:
+        if not re.search(" -(wire|src) ", mutant.command):
+            cell = re.search(r" -cell (\S+)", mutant.command)[1].removeprefix("\\")
+            given, fed = around(cell)
+            mutant.place = f" -given {','.join(given)} -feeds {','.join(fed)}"
+    return mutants
 
 
 def load(block):
@@ -144,8 +160,8 @@ def unmatched(campaign):
 
     Which other bit of its port turns one is drawn: any stands for the ``-ctrlbit`` of a pattern.
     """
-    commands = prepare(campaign.component(), None, 1, campaign.elsewhere)[2]
-    texts = "\n".join(Mutant(i, command).text for i, command in enumerate(commands, 1))
+    _, _, commands, netlist = prepare(campaign.component(), None, 1, campaign.elsewhere)
+    texts = "\n".join(mutant.text for mutant in listed(commands, netlist))
     patterns = {each: each for each in (*campaign.argued, *campaign.exhausted)}
     patterns |= {each: re.escape(each) for each in campaign.explained}
     for each, pattern in patterns.items():
@@ -291,7 +307,7 @@ def run(campaign, *, count, seed=1, jobs=None, shard=SHARD, only=None, part=(0, 
     prepped, ports, commands, netlist = prepare(
         campaign.component(), count, seed, campaign.elsewhere
     )
-    mutants = [Mutant(i, command) for i, command in enumerate(commands, 1)]
+    mutants = listed(commands, netlist)
     if only is not None:
         if not 1 <= only <= len(mutants):
             raise ValueError(f"only must be within 1..{len(mutants)}, not {only}")

@@ -66,10 +66,19 @@ ARGUED = {
     r"-mode cnot[01] .*-port Q .*-wire shared ": (
         "the bit turns in each cycle, and is used an even number of them later"
     ),
+    r"-mode cnot1 .*-port Q -portbit 0 -ctrlbit 1 -wire step ": (
+        "the bit turns in each of the 16 cycles of a step, and is used in the last"
+    ),
+    r" -port (A .* -given start|B .* -given known),x\S* -feeds x": (
+        "nobody takes it before a start or once the keys are known, and a start writes it anew"
+    ),
 }
 EXHAUSTED = {
     r"count = Signal\(range\(FMIX|count\.eq\(count \+ 1\)": (
         "what it counts depends on the start alone, and all it tells is compared in each cycle"
+    ),
+    r" -given step -feeds \S*shared": (
+        "each step is in each turn, and its keys are compared: nobody takes what else is written"
     ),
 }
 EXPLAINED = {}

@@ -46,7 +46,7 @@ WORDS = re.compile(
     r"|beats\.(prefetch\.o__payload|write_data)"
     r"|(contribution|partial)_queue\.word\d*"
     r"|codec\.(data_at\d+|payload\d*|columns|columns_near\d+)"
-    r"|spreader\.(routed\d+_\d+|payload_held)|packer\.(kept|row)\d+"
+    r"|spreader\.(routed\d+_\d+|payload_held)|packer\.(kept|row)\d+|words_delay\.delayed\d+"
     r"|compactor\.(routed\d+_\d+|turned\d+)|merger\.(chosen|(row|tag|tail)_bytes\d+))$"
 )
 """Registers of payload: gradients, sums, and coded bytes of them; narrower ones of these names are

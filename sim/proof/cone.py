@@ -5,7 +5,7 @@ memories. A mutant whose bit reaches no output is equivalent, without any proof.
 """
 
 import re
-from functools import cached_property
+from functools import cached_property, partial
 
 from .constant_bits import constant_bits
 
@@ -63,9 +63,12 @@ class Netlist:
         self.outputs = {bit for p in ports if p["direction"] == "output" for bit in p["bits"]}
         self.outputs -= {"0", "1", "x", "z"}
         self.init = {}  # of registers, as text
-        for net in module["netnames"].values():
+        self.names = {}  # of bits that the source names
+        for name, net in module["netnames"].items():
             value = net["attributes"].get("init", "")
             self.init |= zip(net["bits"], reversed(value), strict=False)
+            if not name.startswith("$"):  # Yosys' own
+                self.names |= {bit: name for bit in net["bits"] if isinstance(bit, int)}
         wires = [bit for net in module["netnames"].values() for bit in net["bits"]]
         self.last_bit = max(bit for bit in wires if isinstance(bit, int))
         self.readers, self.drivers = {}, {}
@@ -82,6 +85,12 @@ class Netlist:
         """{bit: "0" or "1"} of the bits that never change."""
         return constant_bits(self)
 
+    def _outputs(self, name, port, index, *, stored):
+        cell = self.cells[name]
+        if not stored and is_store(cell):
+            return _read_there(cell, port, index)
+        return [cell["connections"][p][i] for p, i in _affected(cell, port, index)]
+
     def reached(self, cell_name, port, index, *, stored=True, clocked=None, until=frozenset()):
         """Bits that a change of one bit of a cell's port can change, now or ever.
 
@@ -89,13 +98,7 @@ class Netlist:
         data where it is read at another address. clocked : how many registers a change may pass one
         behind the other; None for any number.
         """
-
-        def outputs(name, port, index):
-            cell = self.cells[name]
-            if not stored and is_store(cell):
-                return _read_there(cell, port, index)
-            return [cell["connections"][p][i] for p, i in _affected(cell, port, index)]
-
+        outputs = partial(self._outputs, stored=stored)
         cell = self.cells[cell_name]
         passed = 0
         if cell["port_directions"][port] == "output":
@@ -120,6 +123,27 @@ class Netlist:
                 passed, work, later = passed + 1, [*set(later) - seen], []
                 seen.update(work)
         return seen
+
+    def names_around(self, cell_name):
+        """(Names on the inputs of a cell, names of registers or else outputs that it feeds first),
+        each sorted.
+        """
+        cell = self.cells[cell_name]
+        ways = cell["port_directions"]
+        given = [b for p, way in ways.items() if way == "input" for b in cell["connections"][p]]
+        work = [b for p, way in ways.items() if way == "output" for b in cell["connections"][p]]
+        seen, fed = set(work), set()
+        while work:
+            bit = work.pop()
+            fed |= {self.names[bit]} if bit in self.outputs else set()
+            for reader, port, index in self.readers.get(bit, ()):
+                new = self._outputs(reader, port, index, stored=True)
+                if self.cells[reader]["type"] in REGISTERS:
+                    fed |= {self.names[b] for b in new if b in self.names}
+                else:
+                    work += set(new) - seen
+                    seen.update(new)
+        return sorted({self.names[b] for b in given if b in self.names}), sorted(fed)
 
     def reaches_output(self, cell_name, port, index):
         """Whether a change of one bit of a cell's port can ever change an output of the module."""

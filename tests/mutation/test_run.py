@@ -111,6 +111,18 @@ def test_patterns_that_no_mutant_has():
     assert mutate.unmatched(campaign) == [*list(argued)[len(has) :], turned + "!"]
 
 
+def test_choices_without_a_line_are_named_by_what_they_feed():
+    _, _, commands, netlist = mutate.prepare(Adder(), None, 1)
+    texts = [m.text for m in mutate.listed(commands, netlist)]
+    nameless = [t for t in texts if not re.search(r" -wire |\.py:", t)]
+    assert {t.split(" -given ")[1] for t in nameless} == {
+        "i__ready,o__payload -feeds o__payload",
+        "i__ready,o__payload,step -feeds o__payload",
+        "i__ready,i__valid,o__valid -feeds o__valid",
+        *(f"rst -feeds {name}" for name in ("o__payload", "o__valid", "unseen")),
+    }
+
+
 class Narrow(wiring.Component):
     """Shows the low half of a sum; nothing that the high half does can be seen."""
 

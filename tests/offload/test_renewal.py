@@ -247,6 +247,7 @@ VALUES = (
     ("compressor.codec.merger.outlet.queue.write__data", 128),
     ("passes$2472.encode.decoder.turns9", 4), ("passes.encode.encoder.scale1.rounded", 34),
     ("passes.encode.decoder.rotate.across1.arrived0", 72), ("decoder.rotate.sum1_3", 24),
+    ("passes.encode.encoder.words_delay.delayed1", 128),
     ("encode.encoder.rotate.across4.new3_0", 16), ("codec.merger.outlet.queue.held0", 64),
 )  # fmt: skip
 OTHERS = (
