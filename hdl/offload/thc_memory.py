@@ -236,6 +236,8 @@ class BlockReader(wiring.Component):
 class BurstWriter(wiring.Component):
     """Writes a region from its start, as beats come; a beat a cycle.
 
+    An address of its queues that changes by itself stops it until a reset: see `FIFO`.
+
     Parameters
     ----------
     n_bytes, address_width : int
@@ -257,6 +259,7 @@ class BurstWriter(wiring.Component):
 
     def __init__(self, n_bytes, address_width, *, width=LENGTH_WIDTH):
         self.n_bytes, self.address_width, self.width = n_bytes, address_width, width
+        self.ranges = FIFO(Range(), 4, stops=True)
         super().__init__(
             {
                 "region": In(Region(n_bytes, address_width)),
@@ -272,7 +275,7 @@ class BurstWriter(wiring.Component):
         m = Module()
         n = self.n_bytes
         m.submodules.engine = engine = WriteEngine(n, self.address_width)
-        m.submodules.ranges = ranges = FIFO(Range(), 4)
+        m.submodules.ranges = ranges = self.ranges
         wiring.connect(m, ranges.o, engine.ranges)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
         beats = engine.beats

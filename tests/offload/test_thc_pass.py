@@ -14,7 +14,7 @@ import pytest
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 from gradnic.hdl.offload.thc_keys import ThcKeys
-from gradnic.hdl.offload.thc_memory import Pad
+from gradnic.hdl.offload.thc_memory import BurstWriter, Pad
 from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
 from gradnic.models.thc import Worker
 from gradnic.sim.engine import amaranth_run, batch
@@ -27,6 +27,38 @@ from gradnic.sim.offload.pass_stand import KINDS, PLACES, SIZE, WRITES, Turn, co
 @pytest.mark.parametrize("kind", KINDS)
 def test_pass(kind):
     passes.play(batch.build(passes.component(kind)), kind)
+
+
+@pytest.mark.parametrize("name", ["head", "tail"])
+@pytest.mark.parametrize("bit", [0, 1])
+def test_a_writer_whose_queue_of_ranges_changes_writes_nothing_wrong(name, bit):
+    part = BurstWriter(16, 32)
+    n_beats = 160
+
+    async def bench(ctx):
+        pointer, port = getattr(part.ranges, name), part.port
+        beats, bursts, memory = 0, [], {}
+        ctx.set(part.region, {"first": 0x40, "n_beats": n_beats})
+        for name_ in ("awready", "wready"):
+            ctx.set(getattr(port, name_), 1)
+        for cycle in range(400):
+            ctx.set(part.i.valid, 1)
+            ctx.set(part.i.payload, beats)
+            if cycle == 70:
+                ctx.set(pointer, ctx.get(pointer) ^ 1 << bit)
+            if ctx.get(port.awvalid):
+                first = ctx.get(port.awaddr) // 16
+                bursts += range(first, first + ctx.get(port.awlen) + 1)
+            if ctx.get(port.wvalid):
+                memory[bursts.pop(0)] = ctx.get(port.wdata)
+            taken = ctx.get(part.i.ready)
+            await ctx.tick()
+            beats += taken
+        assert 16 <= len(memory) < n_beats
+        assert memory == {0x40 + beat: beat for beat in range(len(memory))}
+        assert not ctx.get(part.done)
+
+    amaranth_run.simulate(part, bench)
 
 
 @pytest.mark.parametrize("name", ["random_key", "sign_key", "tensor_hash"])
