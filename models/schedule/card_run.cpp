@@ -15,7 +15,7 @@ struct Input {  // as card_run.py lays it out
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
-	int64_t inside, adding, raw, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
+	int64_t inside, reads, ranges, adding, raw, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
 	int64_t told, land, taken, end, heads, addressed;
 	const int64_t *path_start;  // n_paths + 1
 	const int32_t *hops, *back;  // of each path: links, and those of the way back
@@ -79,6 +79,7 @@ struct Card {
 	bool entering = false, walking = false, held = false;
 	bool summing = false, framing = false, open = false;
 	int64_t raw = 0;  // packets of sums that are no frames yet
+	int64_t added = 0;  // beats of contributions in the sums under way
 	double cut_free = 0, looked = 0, framed = 0;
 	std::vector<std::deque<Frame>> entered;  // by port
 	size_t port = 0;
@@ -261,13 +262,23 @@ struct Loop {
 		}
 	}
 
-	bool room(const Card &card) const {  // PROBEs pass packets that wait for their sums
-		int64_t summed = 0, before = 0;
-		for (const Frame &frame : card.asked)
-			if (summed < in.adding)
-				summed += frame.kind == Frame::DATA;
-			else if (before || frame.kind == Frame::DATA)
+	int64_t contributed(const Frame &frame) const {  // beats
+		return up(4 * frame.floats, in.n_bytes) * in.wait[frame.row];
+	}
+
+	// PROBEs pass packets that wait for their sums; others wait until all their contributions are
+	// asked for, which are read ahead
+	bool room(const Card &card) const {
+		int64_t summed = 0, before = 0, reads = card.summing ? card.added : 0;
+		for (const Frame &frame : card.asked) {
+			bool data = frame.kind == Frame::DATA;
+			reads += data ? contributed(frame) : 0;
+			int64_t most = in.reads + in.ranges * up(4 * frame.floats, in.n_bytes);
+			if (summed < in.adding && (!data || reads <= most))
+				summed += data;
+			else if (before || data)
 				before++;
+		}
 		return before < in.inside;
 	}
 
@@ -294,6 +305,7 @@ struct Loop {
 		do card.asked.pop_front();
 		while (!card.asked.empty() && card.asked.front().kind != Frame::DATA);
 		card.summing = true;
+		card.added = contributed(frame);
 		push(now + made(frame), MADE, v, frame);
 		if (card.held) {
 			card.held = false;

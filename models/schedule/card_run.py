@@ -30,8 +30,9 @@ _LOOP = CompiledLoop(
         "n_messages", "n_rows", "n_links", "n_nodes", "n_free", "packet", "head", "between",
         "whole", "run", "chunk", "n_bytes", "port_bytes", "store", "first", "turn", "own", "due",
         "lead", "next_peer", "next_run", "places", "frees", "look", "step", "compare", "heard",
-        "inside", "adding", "raw", "tell", "control", "gate", "divide", "judge", "hear", "scan",
-        "scan_down", "per_packet", "told", "land", "taken", "end", "heads", "addressed",
+        "inside", "reads", "ranges", "adding", "raw", "tell", "control", "gate", "divide", "judge",
+        "hear", "scan", "scan_down", "per_packet", "told", "land", "taken", "end", "heads",
+        "addressed",
     ),
     (),
     {

@@ -58,7 +58,7 @@ class CardTimes:
 @dataclass(frozen=True)
 class PartTimes:
     """Cycles and sizes of the parts of the same card, as `gradnic.models.schedule.card_run` goes
-    through them, and `gradnic.sim.reproduce.timed_card`, which alone has skip, reads, ranges, give.
+    through them, and `gradnic.sim.reproduce.timed_card`, which alone has skip and give.
 
     From the sources. lead, next_peer, next_run : from a message at the splitter to its first run,
     beside the bits of its chunks' numbers and the chunks of a reduce, and from a run to the next
