@@ -12,12 +12,13 @@ from ..primitive.names import signals
 from ..stream.admission import credit
 from ..stream.beats import Beat
 from ..stream.credit_queue import CreditQueue
-from ..stream.delays import delayed, delayed_flag
+from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
 from ..stream.pair_queue import PairQueue
 from .float_add import FloatAdd
 
 MAX_LANES = 64
+NEAR = 8  # lanes that share a register of the operation
 FAR = 2  # cycles there and back to lanes that are shared
 N_OPERANDS = 15  # beats of a queue of operands: a slot of the LUT RAM is free
 
@@ -190,6 +191,11 @@ class Combine(wiring.Component):
         return delayed(m, larger, 1, name=f"largest{k}")
 
 
+def near_combines(n_lanes: int, **what) -> list[Combine]:
+    """Lanes of a unit in `Combine`s of at most `NEAR`, each for an `op` of its own."""
+    return [Combine(min(NEAR, n_lanes - first), **what) for first in range(0, n_lanes, NEAR)]
+
+
 def Adding(n_lanes: int) -> wiring.Signature:
     """What a user of `gradnic.hdl.reduction.shared_combine.SharedCombine` has.
 
@@ -248,9 +254,8 @@ class Reduce(wiring.Component):
         shared: bool = False,
     ) -> None:
         check_range("n_lanes", n_lanes, 1, MAX_LANES)
-        self.combine = None
-        if not shared:
-            self.combine = Combine(n_lanes, integers=integers, passes=passes, maxima=maxima)
+        what = {"integers": integers, "passes": passes, "maxima": maxima}
+        self.combines = [] if shared else near_combines(n_lanes, **what)
         self.shared, self.width = shared, 32 * n_lanes
         beat = Beat(32 * n_lanes)
         self.queue = PairQueue(beat, self.DEPTH)
@@ -270,9 +275,10 @@ class Reduce(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        combine = self.adder if self.shared else self.combine
-        if not self.shared:
-            m.submodules.combine = combine
+        for k, one in enumerate(self.combines):
+            m.submodules[f"combine{k}"] = one
+        combines = [self.adder] if self.shared else self.combines
+        a, b, o = (Cat(getattr(one, name) for one in combines) for name in "abo")
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
         m.submodules.partial_queue = own = CreditQueue(self.width, N_OPERANDS)
@@ -288,13 +294,14 @@ class Reduce(wiring.Component):
         last = delayed(m, kind.p.last, own.latency, name="ends")
         were_added = delayed_flag(m, adds, own.latency, name="added")
         m.d.sync += self.astray.eq((were_added & (other.last != last)) | queue.astray)
-        op, total = Mux(kind.p.alone, Op.COPY, kind.p.op), combine.o
+        op, total = Mux(kind.p.alone, Op.COPY, kind.p.op), o
         if self.shared:
             op, goes = kind.p.op, self.adder.goes | kind.p.alone
             beside = _late(m, own.word, late - own.latency)
             is_alone = delayed(m, kind.p.alone, late, name="alone")
-            total = Mux(is_alone, beside, combine.o)
+            total = Mux(is_alone, beside, o)
             m.d.comb += self.adder.asks.eq(asks & ~kind.p.alone)
+        ops = copied(m, delayed(m, op, own.latency - 1, name="op"), len(combines), name="op")
         some = credit(m, N_OPERANDS, take=adds, give=comes, none=True, name="contributions")
         may = (kind.p.alone | some) & credit(m, self.DEPTH, take=go, give=gone, name="room")
         m.d.comb += [
@@ -313,9 +320,9 @@ class Reduce(wiring.Component):
             gone.eq(self.sums.valid & self.sums.ready),
             own.take.eq(go),
             others.take.eq(adds),
-            combine.a.eq(own.word),
-            combine.b.eq(other.data),
-            combine.op.eq(delayed(m, op, own.latency, name="op")),
+            a.eq(own.word),
+            b.eq(other.data),
+            *(one.op.eq(op) for one, op in zip(combines, ops, strict=True)),
             queue.i.valid.eq(delayed_flag(m, go, late, name="go")),
             queue.i.p.data.eq(total),
             queue.i.p.last.eq(delayed(m, last, late - own.latency, name="last")),

@@ -12,10 +12,9 @@ from gradnic.interface.params import check_range
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
-from .reduce import FAR, MAX_LANES, Adding, Combine
+from .reduce import FAR, MAX_LANES, Adding, Combine, near_combines
 
 MAX_USERS = 4
-NEAR = 8  # lanes that share a register of the operation
 
 
 class SharedCombine(wiring.Component):
@@ -47,10 +46,7 @@ class SharedCombine(wiring.Component):
         check_range("n", n, 1, MAX_USERS)
         self.n = n
         self.width = 32 * n_lanes
-        self.combines = [
-            Combine(min(NEAR, n_lanes - first), integers=integers, maxima=maxima)
-            for first in range(0, n_lanes, NEAR)
-        ]
+        self.combines = near_combines(n_lanes, integers=integers, maxima=maxima)
         super().__init__(
             {"users": In(Adding(n_lanes)).array(n), "yields": In(data.ArrayLayout(n, n))}
         )

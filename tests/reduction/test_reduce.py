@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from gradnic.hdl.reduction import shared_combine
+from gradnic.hdl.reduction import reduce
 from gradnic.hdl.reduction.codec_image import CodecImage
 from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.shared_combine import SharedCombine
@@ -32,7 +32,8 @@ def beats(model, port, values, **fields):
 
 @pytest.mark.parametrize("stall", GRID, ids=str)
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_operations_beat_by_beat(lanes, stall):
+def test_operations_beat_by_beat(lanes, stall, monkeypatch):
+    monkeypatch.setattr(reduce, "NEAR", 3)  # of 4 lanes three share an operation
     rng = stimulus.rng("reduce", lanes)
     n = 1200
     a, b = words(rng, n, lanes), words(rng, n, lanes)[::-1]
@@ -184,7 +185,7 @@ class _Users(wiring.Component):
 @pytest.mark.parametrize("near", [1, 8])
 def test_users_of_one_combine_have_their_own_sums_and_its_whole_rate(near, monkeypatch):
     """With lanes that share a register of the operation, and each with its own."""
-    monkeypatch.setattr(shared_combine, "NEAR", near)
+    monkeypatch.setattr(reduce, "NEAR", near)
     model = batch.build(_Users(3))
     streams, want, beats_in = {}, {}, []
     for k in range(3):
