@@ -28,7 +28,7 @@ class CardTimes:
     (hdl/transport/locator.py). turn : a contribution's, where there are several, at least; 26
     where packets have more than 32 beats (hdl/reduction/summing.py).
 
-    Measured on rings of four cards of RTL, memories of 40 cycles; docs/internals/offload.md says
+    Measured on rings of four cards of RTL, memories of 40 cycles; docs/internals/card_times.md says
     how. first : from the round's start to the first beat, less the beats of its frame. row : from
     the last packet that a row waited for, looked up, to the row's first beat, less three times the
     beats of a frame: it is stored by the gate, by the memory, and on the way out. own : from a
