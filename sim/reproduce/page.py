@@ -39,10 +39,13 @@ def markdown(found, command, date, pictures=None):
     """
     held = sum(c["holds"] for c in found["claims"])
     trained = all(result["paper"].startswith("time-to-accuracy") for result in found["papers"])
+    title = "What the papers claim, and what comes out here"
+    if trained:
+        title = "Accuracy against seconds"
+    elif len(found["papers"]) == 1:
+        title = f"What is claimed of {found['papers'][0]['paper']}, and what comes out here"
     lines = [
-        "# Accuracy against seconds"
-        if trained
-        else "# What the papers claim, and what comes out here",
+        f"# {title}",
         "",
         f"Written by `{command}` on {date}; do not edit. {held} of {len(found['claims'])} claims "
         "hold. How it is computed: [reproducing the papers](../guide/reproduce.md).",

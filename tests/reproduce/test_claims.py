@@ -121,7 +121,7 @@ def test_eflops_from_the_command_line(tmp_path):
     one = json.loads((tmp_path / "one.json").read_text())
     assert [set(claim) for claim in one["claims"]] == [KEYS] * 3
     assert all(c["low"] <= c["ours"] <= c["high"] and c["differs"] for c in one["claims"])
-    assert (tmp_path / "p.md").read_text().startswith("# What the papers claim")
+    assert (tmp_path / "p.md").read_text().startswith("# What is claimed of eflops, and")
     code = "import sys, gradnic.cli; sys.exit(gradnic.cli.main(sys.argv[1:]))"
     subprocess.run([sys.executable, "-c", code, *words, str(tmp_path / "two.json")], check=True)
     assert json.loads((tmp_path / "two.json").read_text()) == one
