@@ -182,7 +182,8 @@ class Sender(wiring.Component):
         selects, left_some = signals("selects left_some")
         left = Signal(range(RUN), reset_less=True)
         m.submodules.importance = importance = BlockRAM(1, self.n_packets)
-        packet, state = queue.i.p, Signal(State)
+        packet = queue.i.p
+        state = Signal(State)
         stood = Signal(range(LATENCY + 1))  # cycles that the place has not changed
         age, stamp = signals("age stamp", 32, reset_less=True)
         asks_anew = Signal(reset_less=True)  # packets were sent since the run's last PROBE
@@ -256,8 +257,7 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(after)
             with m.State("SEND"):
-                # ends: `left` is 0; it stands as long as the place
-                stands, sends, waits, ends = signals("stands sends waits ends")
+                stands, sends, waits, ends = signals("stands sends waits ends")  # ends: left is 0
                 later = selects & ~importance.read_data
                 m.d.comb += queue.i.valid.eq(sends & stands & room)
                 m.d.sync += [  # of the place that stands
