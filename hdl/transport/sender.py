@@ -257,11 +257,11 @@ class Sender(wiring.Component):
                 with m.Else():
                     m.d.sync += at.eq(after)
             with m.State("SEND"):
-                stands, sends, waits, ends = signals("stands sends waits ends")  # ends: left is 0
+                stands, sends, waits, ends = signals("stands sends waits ends")
                 later = selects & ~importance.read_data
                 m.d.comb += queue.i.valid.eq(sends & stands & room)
                 m.d.sync += [  # of the place that stands
-                    ends.eq(left == 0),
+                    ends.eq(left == 0),  # stands as long as the place
                     waits.eq(mask[0] & later),
                     sends.eq(mask[0] & ~later),
                 ]
