@@ -10,7 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from amaranth.hdl import Const, MemoryData, Shape, Signal, UnusedElaboratable
+from amaranth.hdl import Cat, Const, MemoryData, Shape, Signal, UnusedElaboratable
 from amaranth.lib import data, wiring
 from gradnic.hdl.top.rtlil import to_rtlil
 
@@ -19,6 +19,7 @@ from gradnic import hdl, interface
 from . import tools, verilated
 
 _started = time.time()
+_Concat = type(Cat())  # which Amaranth names nowhere else
 
 
 @cache
@@ -54,6 +55,8 @@ def _described(item, seen):
         return _described(pairs, seen)
     if isinstance(item, Signal):
         return f"{item!r} {item.shape()!r} {item.init!r} {item.reset_less}"
+    if isinstance(item, _Concat):
+        return f"cat {_described([*item.parts], seen)}"
     if isinstance(item, data.View):
         return f"{_described(item.shape(), seen)} {_described(item.as_value(), seen)}"
     if isinstance(item, wiring.FlippedInterface):

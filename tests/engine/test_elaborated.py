@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import Signal, signed
+from amaranth.hdl import Cat, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 from gradnic.hdl.frame.splice import Splicer
+from gradnic.hdl.inceptionn.compressor import Compressor
 from gradnic.hdl.stream import fifo
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.top.rtlil import to_rtlil
@@ -90,6 +91,20 @@ def test_parts_are_told_apart_by_all_that_they_hold():
     assert len(told) == 4
     assert None not in told
     assert elaborated.described(Splicer(16, (42, 64))) in told
+
+
+def test_bits_side_by_side_are_told_apart():
+    a, b, c = Signal(name="a"), Signal(name="b"), Signal(name="c")
+    told = []
+    for parts in ([a, b], [b, a], [a, b, c], [a, b]):
+        component = FIFO(8, 4)
+        component.more = Cat(parts)
+        told.append(elaborated.described(component))
+    assert None not in told
+    assert told[0] == told[3]
+    assert len(set(told)) == 3
+    assert elaborated.described(Compressor(4)) == elaborated.described(Compressor(4)) is not None
+    assert elaborated.described(Compressor(4)) != elaborated.described(Compressor(8))
 
 
 def test_garbage_is_looked_for_again():
