@@ -25,11 +25,12 @@ class Summing(wiring.Component):
 
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the
-    last ones leave as they are made. A block of b beats and c contributions takes max(1, c) * b
-    cycles, up to 21 per contribution where blocks are shorter than that (23 if `shared`, and what
-    others use of the lanes; 26 and 28 with ``max_beats`` above `SHORT`). The first sum leaves
-    `Reduce.latency` cycles after the last rank's first beat was taken. A block without
-    contributions leaves as it is, bit for bit.
+    last ones leave as they are made. A block of b beats and c contributions takes b cycles for the
+    last one and, for each before it, b or 21, whichever is more (20 of 2 lanes; 23 if
+    `shared`, and what others use of the lanes; 5 more with ``max_beats`` above `SHORT`). Those
+    of one beat and one rank take 2, and many short ones of one rank wait for the few that may
+    be under way. The first sum leaves `Reduce.latency` cycles after the last rank's first beat was
+    taken. A block without contributions leaves as it is, bit for bit.
 
     Parameters
     ----------

@@ -49,7 +49,11 @@ class CardTimes:
         return -(-(HEAD + 4 * n_floats) // self.n_bytes) * (self.turn > 0)
 
     def made(self, n_floats, parts):
-        """Cycles of the maker for a packet that adds up so many contributions; arrays, too."""
+        """Cycles of the maker for a packet that adds up so many contributions; arrays, too.
+
+        RTL needs no turn behind the last of them, so a short packet counts too long here: why that
+        stays says docs/internals/card_times.md.
+        """
         beats = -(-4 * n_floats // self.n_bytes)
         several = parts * np.maximum(beats, self.turn)  # sums go round the adder
         return np.where(parts > 1, several, beats) * (self.turn > 0)

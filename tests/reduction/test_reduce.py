@@ -150,6 +150,28 @@ def test_blocks_in_order_of_ranks(stall, integers, most, turn):
         assert run.taken["sums"][-1] < bound
 
 
+@pytest.mark.parametrize(("most", "turn"), [(22, 21), (33, 26)])
+def test_a_short_block_takes_turns_but_for_its_last_rank(most, turn):
+    """Behind full ones and among its like: 29 cycles for 8 beats and two contributions, not 42."""
+    model = batch.build(Summing(4, max_beats=most, integers=False))
+    for ranks in (1, 2, 3, 7):
+        for n_beats in (2, 8, 20, 21, 22, most):
+            sizes = [most, most, *[n_beats] * 3, most, most]
+            own = [np.zeros((n, 4), np.uint32) for n in sizes]
+            more = [block for block in own for _ in range(ranks)]
+            told = {"n_beats": sizes, "n_contributions": [ranks] * len(sizes)}
+            streams = {
+                "jobs": model.pack("jobs", **told, op=[0] * len(sizes)),
+                "own": beats(model, "own", np.concatenate(own), last=ends(own)),
+                "contributions": beats(
+                    model, "contributions", np.concatenate(more), last=ends(more)
+                ),
+            }
+            left = model.run(streams).taken["sums"][np.cumsum(sizes) - 1]
+            want = [(ranks - 1) * max(n, turn) + n for n in sizes[1:]]
+            assert np.diff(left).tolist() == want, (ranks, n_beats)
+
+
 class _Users(wiring.Component):
     """`n` units of sums that share their lanes, user 0 before the others, the last before 1."""
 

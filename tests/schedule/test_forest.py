@@ -136,6 +136,26 @@ def test_simulated_cycles_come_close_to_the_bound():
         assert bound < cycles < over * bound, (spelling, cycles / bound)
 
 
+@pytest.mark.parametrize(
+    ("mib", "machine", "least", "most"),
+    [
+        (64, {}, 1.7, 1.8),
+        (64, {"buffer": 1 << 20}, 1.25, 1.32),  # 160 bytes of links on 128 that a card reads
+        (64, {"read_per_cycle": 128, "reduce_per_cycle": 128}, 1.4, 1.5),
+        (64, {"buffer": 1 << 20, "read_per_cycle": 128, "reduce_per_cycle": 128}, 1, 1.01),
+        (12, {"read_per_cycle": 128, "reduce_per_cycle": 128}, 1, 1.04),  # messages fit
+        (13, {"read_per_cycle": 128, "reduce_per_cycle": 128}, 4, 4.2),  # no longer
+    ],
+)  # fmt: skip
+def test_trees_keep_full_links_full_where_buffers_and_cards_let_them(mib, machine, least, most):
+    """What docs/guide/schedules.md says of GPUs with a NIC each: the machine, not the trees."""
+    topology, size = parse("nvlink:2x8x8"), mib << 20
+    table = compile_table(forest(topology))
+    cycles = simulate(table, topology, size, replace(Network(), **machine)).cycles
+    bound = 2 * float(throughput_bound(topology)) * size / 16 / topology.n_nodes
+    assert least < cycles / bound < most
+
+
 def test_one_way_links_have_trees_of_their_own():
     links = [(v, (v + 1) % 5) for v in range(5)] + [(0, 2), (3, 1)]
     topology = Topology("one way", 5, 0, np.array(links))
