@@ -27,6 +27,8 @@ class EncodePass(Pass):
 
     With feedback, what the node's own indices lose becomes the next residual, +0 where that is not
     finite. The one that was added to the gradient stays, so a job that ends early loses nothing.
+    Pointers of queues that hold blocks and floats until then stop the pass if they change by
+    themselves.
 
     Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits; lends : bool, of
     `gradnic.hdl.thc.encoder.ThcEncoder`, not with feedback.
@@ -53,6 +55,10 @@ class EncodePass(Pass):
         if feedback:
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
         super().__init__(n_bytes, address_width, block=block, feedback=feedback, **sizes)
+        if feedback:
+            self.told = FIFO(Norm(self.widths[1]), N_TOLD, stops=True)
+            n_kept = 2 * (block // self.lanes) + INSIDE
+            self.kept = BlockFIFO(32 * self.lanes, n_kept, stops=True)
 
     def elaborate(self, platform):
         m = Module()
@@ -123,8 +129,8 @@ class EncodePass(Pass):
         """Blocks and floats go to the encoder, and wait for what their own levels decode to."""
         job, lanes, rules, on = self.job, self.lanes, self.rules, self.job.feedback
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
-        m.submodules.told = told = FIFO(Norm(self.widths[1]), N_TOLD)
-        m.submodules.kept = kept = BlockFIFO(32 * lanes, 2 * (self.block // lanes) + INSIDE)
+        m.submodules.told = told = self.told
+        m.submodules.kept = kept = self.kept
         m.submodules.minus = minus = Reduce(lanes, integers=False)
         m.submodules.residual_writer = residual = BurstWriter(
             self.n_bytes, self.address_width, width=self.widths[0]

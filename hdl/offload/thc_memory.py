@@ -93,7 +93,8 @@ class Pad(wiring.Component):
 class BlockReader(wiring.Component):
     """Reads norms and values of blocks, norms ahead: 1 beat of values per cycle, but one in 64.
 
-    Norms come a beat for `lanes` blocks, one such beat ahead of the values that they are of.
+    Norms come a beat for `lanes` blocks, one such beat ahead of the values that they are of. An
+    address of its queues that changes by itself stops it until a reset: see `FIFO`.
 
     Parameters
     ----------
@@ -122,6 +123,8 @@ class BlockReader(wiring.Component):
     def __init__(self, n_bytes, address_width, *, widths=WIDTHS, sums=False):
         self.n_bytes, self.address_width, self.sums = n_bytes, address_width, sums
         self.widths = widths
+        self.kinds = FIFO(1, N_RANGES, stops=True)
+        self.words = FIFO(8 * n_bytes, AHEAD, stops=True)
         region = Region(n_bytes, address_width)
         super().__init__(
             {
@@ -143,8 +146,8 @@ class BlockReader(wiring.Component):
         n, lanes = self.n_bytes, self.n_bytes // 4
         m.submodules.engine = engine = ReadEngine(n, self.address_width, n_regions=2)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
-        m.submodules.kinds = kinds = FIFO(1, N_RANGES)
-        m.submodules.words = words = FIFO(32 * lanes, AHEAD)
+        m.submodules.kinds = kinds = self.kinds
+        m.submodules.words = words = self.words
         m.d.comb += [
             engine.regions.eq(self.regions),
             self.failed.eq(engine.refused | engine.failed),

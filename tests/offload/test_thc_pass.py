@@ -11,10 +11,12 @@ import logging
 import cocotb
 import numpy as np
 import pytest
+from amaranth.hdl import Value
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
+from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_keys import ThcKeys
-from gradnic.hdl.offload.thc_memory import BurstWriter, Pad
+from gradnic.hdl.offload.thc_memory import BlockReader, BurstWriter, Pad
 from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
 from gradnic.models.thc import Worker
 from gradnic.sim.engine import amaranth_run, batch
@@ -59,6 +61,93 @@ def test_a_writer_whose_queue_of_ranges_changes_writes_nothing_wrong(name, bit):
         assert not ctx.get(part.done)
 
     amaranth_run.simulate(part, bench)
+
+
+def _left(part, ports, queue, name, bit, at, settings, n_cycles):
+    """What leaves a part that reads memory: {port: values in order}. Memory has its own addresses
+    as floats near 1. In cycle `at`, if any, a bit of the register `name` of `queue` changes.
+    """
+    *reads, outs = ports
+    left, answers = {out: [] for out in outs}, dict.fromkeys(outs, 0)
+
+    async def bench(ctx):
+        bursts = {port: [] for port in reads}
+        for field, value in settings.items():
+            ctx.set(getattr(part, field), value)
+        ctx.set(part.start, 1)
+        for cycle in range(n_cycles):
+            if cycle == at:
+                register = getattr(getattr(part, queue), name)
+                ctx.set(register, ctx.get(register) ^ 1 << bit)
+            for name_, beats in bursts.items():
+                port = getattr(part, name_)
+                ctx.set(port.arready, 1)
+                ctx.set(port.rvalid, bool(beats))
+                if beats:
+                    words = (0x3F800000 + 4 * beats[0][0] + lane for lane in range(4))
+                    ctx.set(port.rdata, sum(word << 32 * lane for lane, word in enumerate(words)))
+                    ctx.set(port.rlast, beats[0][1])
+                if ctx.get(port.rvalid) and ctx.get(port.rready):
+                    beats.pop(0)
+                if ctx.get(port.arvalid):
+                    first, less_1 = ctx.get(port.araddr) // 16, ctx.get(port.arlen)
+                    beats += [(first + k, k == less_1) for k in range(less_1 + 1)]
+            for out, got in left.items():
+                port = getattr(part, out)
+                if out.endswith("write"):
+                    ctx.set(port.awready, 1)
+                    ctx.set(port.wready, 1)
+                    ctx.set(port.bvalid, answers[out] > 0)
+                    if ctx.get(port.wvalid):
+                        got.append(ctx.get(port.wdata))
+                    ended = ctx.get(port.wvalid) and ctx.get(port.wlast)
+                    answers[out] += ended - (answers[out] > 0 and ctx.get(port.bready))
+                else:
+                    ctx.set(port.ready, cycle % 3 > 0)
+                    if ctx.get(port.valid) and ctx.get(port.ready):
+                        got.append(ctx.get(Value.cast(port.payload)))
+            await ctx.tick()
+
+    amaranth_run.simulate(part, bench)
+    return left
+
+
+def _stops(make, ports, queue, name, bit, at, settings, n_cycles):
+    """What leaves is right up to a bit that changes, and soon ends."""
+    whole = _left(make(), ports, queue, name, bit, None, settings, n_cycles)
+    left = _left(make(), ports, queue, name, bit, at, settings, n_cycles)
+    for out, values in left.items():
+        assert values == whole[out][: len(values)], out
+    assert any(len(left[out]) < len(whole[out]) for out in left)
+
+
+@pytest.mark.parametrize("queue", ["kinds", "words"])
+@pytest.mark.parametrize("name", ["head", "tail"])
+@pytest.mark.parametrize("bit", [0, 1])
+def test_a_reader_whose_queues_change_gives_nothing_wrong(queue, name, bit):
+    settings = {
+        "log4": 0,
+        "n_blocks": 32,
+        "n_beats": 512,
+        "halves": 0,
+        "regions": [{"first": 0x40, "n_beats": 8}, {"first": 0x80, "n_beats": 512}],
+    }
+    ports = "port", ("norms", "beats")
+    _stops(lambda: BlockReader(16, 32), ports, queue, name, bit, 300, settings, 900)
+
+
+@pytest.mark.parametrize("queue", ["told", "kept"])
+def test_a_residual_whose_queues_change_is_not_written_wrongly(queue):
+    job = {"source": 0x100, "norms": 0x40, "n_beats": 512, "n_blocks": 32, "feedback": 1}
+    job |= {"own_norms": 0x60, "indices": 0x400, "residual": 0x800, "kept": 0xC00, "seed": 3}
+    rules = {"log4": 0, "t_fixed": 300, "unit": 1 << 22, "g": 30, "middle": 15}
+    settings = {"job": job, "rules": rules | {"own_scale": 0x3C000000, "bits": 4}}
+    ports = "read", "residual_read", ("write", "residual_write")
+
+    def make():
+        return EncodePass(16, 32, block=64, feedback=True)
+
+    _stops(make, ports, queue, "tail", 0, 400, settings, 800)
 
 
 @pytest.mark.parametrize("name", ["random_key", "sign_key", "tensor_hash"])
