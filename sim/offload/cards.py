@@ -24,11 +24,17 @@ N_NODES = 64
 LAYOUT = Layout.for_nodes(N_NODES, ports=4)  # one library serves most tables
 LATE = 2000  # cycles after which a card should have given what a burst under way waits for
 PROBES = 30  # that may be lost, or their answers, one after the other
+PROBE_BYTES = 88  # of a link, for a PROBE or an answer
 
 
-def rest(t_probe, faults):
-    """Cycles in which no memory moves a beat, though there is something to do: cards hang."""
-    return PROBES * t_probe + 2 * (faults.delay + faults.reorder)
+def rest(t_probe, faults, *, n_chunks=0, link_bytes=1.0):
+    """Cycles in which no memory moves a beat, though there is something to do: cards hang.
+
+    n_chunks : of a table, whose PROBEs go once more after `t_probe`, or when the link, of
+    `link_bytes` a cycle, has taken those and as many answers.
+    """
+    again = max(t_probe, int(2 * n_chunks * PROBE_BYTES / link_bytes))
+    return PROBES * again + 2 * (faults.delay + faults.reorder)
 
 
 class Rules(ctypes.Structure):

@@ -416,16 +416,20 @@ class JobCluster(Cards):
     def _waits(self, node):
         return not self._get(node, "finished") or bool(self._get(node, "told"))
 
-    def run(self, faults=None, *, max_cycles=2_000_000, late=None, **rules):
+    def run(self, faults=None, *, max_cycles=2_000_000, late=None, share=1.0, **rules):
         """Let hosts and cards work until no job is left; the cycles.
 
         `Unfinished`, with what waits: at `max_cycles`, if a burst waits for its card, if nothing
         moves for longer than `rest` and the watchdog.
 
-        late : {cycle: function}, called then or a little later. rules : of `step`.
+        late : {cycle: function}, called then or a little later. share : of each link that is left
+        to the cards. rules : of `step`.
         """
+        link_bytes = share * (rules.get("link_bytes") or self.port_bytes)
         late, begin, moved, last = dict(late or {}), self.now, -1, self.now
-        longest = self.watchdog + rest(self.t_probe, faults or LinkFaults())
+        n_chunks = max(plan.n_chunks for plan in self.plans)
+        quiet = rest(self.t_probe, faults or LinkFaults(), n_chunks=n_chunks, link_bytes=link_bytes)
+        longest = self.watchdog + quiet
         while True:
             self.step(faults, **rules)
             if told := self.waiting(LATE):

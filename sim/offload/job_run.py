@@ -117,7 +117,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     try:
         cycles = cluster.run(
             faults, max_cycles=max(late) + MOST + SLOW * sum(job.elems for job in jobs),
-            link_bytes=link_bytes, memory_latency=memory_latency,
+            share=1 - foreign, link_bytes=link_bytes, memory_latency=memory_latency,
             late={at: _in_turn(calls) for at, calls in late.items()},
         )  # fmt: skip
     except Unfinished as error:

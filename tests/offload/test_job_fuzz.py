@@ -123,10 +123,10 @@ def test_a_case_has_the_levels_of_its_list(monkeypatch):
     assert set(case["built"]["thc"]) == {"B", "b", "g", "w"}
 
 
-def run_raw(told, **options):
+def run_raw(told, network=("ring:2", "ring"), **options):
     built = {key: value for key, value in BUILT.items() if key not in ("n_active", "n_engines")}
     posted = job_list.from_dicts(told)
-    return job_run.cosim("ring:2", "ring", posted, n_active=2, n_engines=2, built=built, **options)
+    return job_run.cosim(*network, posted, n_active=2, n_engines=2, built=built, **options)
 
 
 @pytest.mark.parametrize("place", ["source", "result", "landing"])
@@ -194,6 +194,15 @@ def test_jobs_that_areas_have_no_room_for_are_refused():
     assert [one["status"] for one in outcome.jobs] == [
         JobStatus.DONE, JobStatus.REFUSED, JobStatus.DONE
     ]  # fmt: skip
+
+
+def test_probes_that_fill_a_slow_link_are_waited_for():
+    """As in list 4 of seed 105: PROBEs and answers take a link longer than until the next ones."""
+    told = [{"elems": 700}] * 2
+    faults = LinkFaults(loss=0.05, delay=200, reorder=100, seed=5)
+    slow = {"t_probe": 40, "link_bytes": 2, "foreign": 0.5}
+    outcome = run_raw(told, ("hypercube:2", "bfb"), faults=faults, **slow)
+    assert outcome.ok, outcome.first
 
 
 def test_frames_of_others_pass_in_order_and_one_that_does_not_is_told(monkeypatch):
