@@ -32,7 +32,7 @@ def check_whole_rows_of_tags(bench, generator):
     """Units of 64 floats have one row of tags: were it two, the store of tags would fill first."""
     long = bench.floats("raw", 200, generator)
     units = [long, *(bench.floats("zero", count, generator) for count in 20 * [4] + 24 * [64])]
-    bench.check_full(units, bench.model.instance())
+    bench.check_full(units)
 
 
 def test(model):

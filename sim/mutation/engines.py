@@ -207,10 +207,14 @@ class Bench:
             n += self.side.n_given(unit)
         return n
 
-    def check_full(self, units, instance, cycles=1500):
-        """A stalled engine takes exactly what its stores hold, and loses nothing of it."""
+    def check_full(self, units, instance=None, cycles=1500):
+        """A stalled engine takes exactly what its stores hold, and loses nothing of it.
+
+        instance : goes on from the run before; None: from reset, without which registers that are
+            mutants have no value to begin with.
+        """
         stalls = {self.side.leaves: stimulus.storm(cycles)}
-        run = self.play(units, instance=instance, reset=False, stalls=stalls)
+        run = self.play(units, instance=instance, reset=instance is None, stalls=stalls)
         inside = int(np.count_nonzero(run.taken[self.side.given] < cycles))
         expected = self.beats_inside(units)
         assert inside == expected, f"{inside} beats inside, not {expected}"
