@@ -133,7 +133,7 @@ def test_a_reader_whose_queues_change_gives_nothing_wrong(queue, name, bit):
         "regions": [{"first": 0x40, "n_beats": 8}, {"first": 0x80, "n_beats": 512}],
     }
     ports = "port", ("norms", "beats")
-    _stops(lambda: BlockReader(16, 32), ports, queue, name, bit, 300, settings, 900)
+    _stops(lambda: BlockReader(16, 32), ports, queue, name, bit, 340, settings, 900)
 
 
 @pytest.mark.parametrize("queue", ["told", "kept"])
