@@ -10,6 +10,7 @@ from gradnic.models.schedule.network_model import Network, lanes_of, of_card, of
 from gradnic.quantities import option
 
 _OFFLOAD_LANES = 16
+_RATES = 0.001, 1_000_000  # bytes a cycle
 NAMES = ("card", "lanes", "port_lanes", "link_bytes_per_cycle", "link_latency")
 
 _OPTIONS = (
@@ -31,8 +32,9 @@ _OPTIONS = (
     ),
     option(
         "--link-bytes-per-cycle",
-        q.Number(0.001, 1_000_000),
-        help="Default: 16, of offload cards what a port has.",
+        q.Number(*_RATES),
+        help="Default: the slowest link's GB/s where a file has a unit, else 16, of offload cards "
+        "what a port has.",
     ),
     option("--link-latency", q.LINK_TIME, Network.link_latency, "Cycles."),
 )
@@ -70,18 +72,33 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
             buffer=None, **others):  # fmt: skip
     """The Network of the options. flow : of links without offload cards; others : of a `Network`
     whose nodes are no cards. buffer : of such, too; None covers a round trip of the longest link.
-    ValueError for cards between switches that sum or multicast.
+    A file's unit of bandwidth is the default of the links' rate, at 1 GHz. ValueError for cards
+    between switches that sum or multicast, and for a file's links that are none of the option's.
     """
     if card and (topology.sums or topology.multicasts):
         raise ValueError(f"{topology.name}: --card knows no switches that sum or multicast")
     if card == "offload":
         network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
-        rate = link_bytes_per_cycle or network.cards.port_bytes
+        most = network.cards.port_bytes
+        rate = link_bytes_per_cycle or _rate_of_file(topology, most) or most
         return replace(network, link_bytes_per_cycle=rate)
-    link = {"link_bytes_per_cycle": link_bytes_per_cycle or Network.link_bytes_per_cycle,
-            "link_latency": link_latency, "flow": flow}  # fmt: skip
+    rate = link_bytes_per_cycle or _rate_of_file(topology) or Network.link_bytes_per_cycle
+    link = {"link_bytes_per_cycle": rate, "link_latency": link_latency, "flow": flow}
     if card == "direct":
         return of_card(lanes or lanes_of(topology), **link)
     longest = topology.latencies(link_latency).max(initial=0)
     covers = math.ceil(2 * longest * link["link_bytes_per_cycle"])
     return Network(**link, **others, buffer=buffer or max(Network.buffer, covers))
+
+
+def _rate_of_file(topology, port_bytes=_RATES[1]):
+    """Bytes a cycle of the slowest link, None where the file does not say. ValueError for one that
+    a port of `port_bytes`, or the model, does not take.
+    """
+    rate, (least, _) = topology.bytes_per_cycle, _RATES
+    if rate is not None and not least <= rate <= port_bytes:
+        raise ValueError(
+            f"{topology.name}: its slowest link has {rate:g} bytes a cycle at 1 GHz, and a port "
+            f"takes {least:g} to {port_bytes:g}: give --link-bytes-per-cycle"
+        )
+    return rate

@@ -1,7 +1,8 @@
 """Graphs in other people's files: NetworkX (node-link JSON, GraphML) and ASTRA-sim (two formats).
 
-All become rows of (a, b, bandwidth, latency), nodes first; bandwidths count relative to each other,
-and latencies are cycles at 1 GHz, nanoseconds, where the file has a unit.
+All become rows of (a, b, bandwidth, latency), nodes first. NetworkX's bandwidths count relative to
+each other; ASTRA-sim's have a unit: bytes a cycle at 1 GHz, which are GB/s, and latencies are
+cycles of that clock, nanoseconds.
 """
 
 import itertools
@@ -14,19 +15,38 @@ import yaml
 from gradnic.text_file import number as number_of
 from gradnic.text_file import whole
 
-SYNONYMS = ("switch", "type"), ("bandwidth", "capacity")
+NAMES = {  # of attributes, in small letters without blanks, - and _; the first that is there counts
+    "flag": ("switch", "isswitch"),
+    "kind": ("type", "kind", "role", "nodetype", "devicetype", "device"),
+    "bandwidth": ("bandwidth", "capacity", "bw", "linkbandwidth", "linkcapacity", "linkbw", "gbps",
+                  "mbps", "linkspeedraw", "rate", "linkrate", "datarate", "speed"),
+    "latency": ("latency", "delay", "linklatency", "linkdelay"),
+}  # fmt: skip
+_LIKE_A_RATE = re.compile("weight|speed|rate|band|bw|bps|capacit|throughput")
+_SWITCHES = {"tor", "leaf", "spine", "core", "aggregation", "hub"}  # and what has switch or router
+_NODES = {  # among the words of a kind
+    "node", "host", "server", "computer", "compute", "machine", "worker", "client", "endpoint",
+    "accelerator", "gpu", "npu", "tpu", "cpu", "fpga", "nic", "card", "rank", "cuda",
+}  # fmt: skip
 MAX_LINKS = 1 << 22  # of any graph: about 1 GB while it is made
-_UNITS = {"kbps": 1e-6, "mbps": 1e-3, "gbps": 1, "tbps": 1e3}
-_TIMES = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+_RATE = {  # of ns-3, b for bits and B for bytes, in bytes a nanosecond
+    f"{letter}{unit}": size * scale
+    for size, letters in ((1e-9, ("",)), (1e-6, "kK"), (1e-3, "mM"), (1, "gG"), (1e3, "tT"))
+    for letter in letters
+    for unit, scale in (("bps", 1 / 8), ("b/s", 1 / 8), ("Bps", 1), ("B/s", 1))
+}
+_TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def of_node_link(graph):
-    """(n_nodes, n_switches, rows, directed) of NetworkX's node-link data, a dict.
+    """(n_nodes, n_switches, rows, directed, whether bandwidths have a unit) of NetworkX's
+    node-link data, a dict.
 
-    A vertex with a true ``switch``, or ``type`` "switch", is one; links may have ``bandwidth``, or
-    ``capacity`` as NetworkX's flows call it, and ``latency``, in any case; other attributes do not
-    count. Nodes are numbered as they are listed. ValueError names what is wrong: parallel links of
-    a multigraph, links that differ in ``weight`` alone, and bandwidths of some links only, for one.
+    A vertex with a true ``switch``, or whose ``type`` or ``role`` says switch, router or the like,
+    is one; links may have ``bandwidth`` and ``latency``. `NAMES` has what else these are called;
+    other attributes do not count. Nodes are numbered as they are listed. ValueError names what is
+    wrong: parallel links of a multigraph, links that differ in ``weight`` or something else that
+    may be a rate alone, bandwidths of some links only, and kinds of vertices that may be either.
     """
     for key in "multigraph", "directed":
         if type(graph.get(key, False)) is not bool:
@@ -35,9 +55,9 @@ def of_node_link(graph):
     if type(links) is not list:
         raise ValueError("node-link data has 'links' or 'edges'")
     try:
-        vertices = [(_name(node["id"]), _marked(_lower(node))) for node in graph["nodes"]]
-        pairs = [(_name(link["source"]), _name(link["target"]), _lower(link)) for link in links]
-        return _numbered(vertices, pairs, graph.get("directed", False))
+        vertices = [(_name(node["id"]), _plain(node)) for node in graph["nodes"]]
+        pairs = [(_name(link["source"]), _name(link["target"]), _plain(link)) for link in links]
+        return _numbered(_marked(vertices), pairs, graph.get("directed", False))
     except (KeyError, TypeError, RecursionError):
         raise ValueError(
             "node-link data: nodes have 'id', links 'source' and 'target': texts, numbers, or "
@@ -50,15 +70,18 @@ def _name(said):
     return tuple(map(_name, said)) if isinstance(said, list) else said
 
 
-def _lower(values):
-    """Attributes under names in small letters; those that have such a name already win."""
-    return {name.lower(): value for name, value in values.items()} | values
+def _plain(values):
+    """Attributes under names as `NAMES` spells them; those that have such a name already win."""
+    return {_spelled(name): value for name, value in values.items()} | values
+
+
+def _spelled(name):
+    return re.sub(r"[\s_-]", "", name.lower())
 
 
 def of_graphml(text):
-    """The same of GraphML: attributes ``switch`` or ``type``, ``bandwidth`` and ``latency``, of
-    each vertex and edge, or the default of their key. Edges are as the graph says, all directed or
-    none.
+    """The same of GraphML: attributes of each vertex and edge, or the default of their key. Edges
+    are as the graph says, all directed or none.
     """
     try:
         root = ElementTree.fromstring(text)
@@ -68,7 +91,7 @@ def of_graphml(text):
     if root.tag != f"{space}graphml":
         raise ValueError(f"no GraphML, but <{root.tag.removeprefix(space)}>")
     keys = list(root.iter(f"{space}key"))
-    names = {k.get("id"): k.get("attr.name", "").lower() for k in keys}
+    names = {k.get("id"): _spelled(k.get("attr.name", "")) for k in keys}
     defaults = {
         kind: {
             names[k.get("id")]: default.text
@@ -84,11 +107,12 @@ def of_graphml(text):
 
     def data(element):
         own = {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
-        said = {name for pair in SYNONYMS if own.keys() & set(pair) for name in pair}
+        groups = NAMES["flag"] + NAMES["kind"], NAMES["bandwidth"], NAMES["latency"]
+        said = {name for group in groups if own.keys() & set(group) for name in group}
         usual = defaults[element.tag.removeprefix(space)]
         return {name: value for name, value in usual.items() if name not in said} | own
 
-    vertices = [(v.get("id"), _marked(data(v))) for v in graph.iter(f"{space}node")]
+    vertices = [(v.get("id"), data(v)) for v in graph.iter(f"{space}node")]
     directed, pairs = graph.get("edgedefault") == "directed", []
     for e in graph.iter(f"{space}edge"):
         a, b, own = e.get("source"), e.get("target"), e.get("directed")
@@ -98,16 +122,55 @@ def of_graphml(text):
                 f"directed={own!r}"
             )
         pairs.append((a, b, data(e)))
-    return _numbered(vertices, pairs, directed)
+    return _numbered(_marked(vertices), pairs, directed)
 
 
-def _marked(values):
-    flag = values.get("switch", values.get("type", False))
-    return flag is True or str(flag).lower() in ("true", "1", "switch")
+def _first(values, names):
+    """The first of these attributes that is there, and its value; None where there is none."""
+    return next(((n, values[n]) for n in names if values.get(n) is not None), None)
 
 
-def _numbered(vertices, pairs, directed):
-    """Rows of named vertices; nodes get the first numbers, in order."""
+def _marked(vertices):
+    """(vertex, whether it is a switch) of vertices and their attributes.
+
+    ValueError where a kind that is neither tells vertices apart and no kind says switch plainly.
+    """
+    result, unknown = [], []
+    for v, values in vertices:
+        if flag := _first(values, NAMES["flag"]):
+            result.append((v, _flag(v, *flag)))
+            continue
+        said = {name: str(values[name]) for name in NAMES["kind"] if values.get(name) is not None}
+        verdicts = {name: _is_switch(kind) for name, kind in said.items()}
+        result.append((v, True in verdicts.values()))
+        if not {True, False} & set(verdicts.values()):
+            unknown += [(v, *pair) for pair in said.items()]
+    for v, name, kind in unknown:
+        others = {str(values.get(name)) for _, values in vertices} - {kind}
+        if others and not any(re.search("switch|router", other.lower()) for other in others):
+            raise ValueError(
+                f"vertex {v!r} has {name} {kind!r}, which is no switch or router and no host or "
+                "gpu that we know: give vertices 'switch', true or false"
+            )
+    return result
+
+
+def _flag(vertex, name, value):
+    word = str(value).lower()
+    if word not in ("true", "1", "yes", "switch", "false", "0", "no", ""):
+        raise ValueError(f"vertex {vertex!r} has {name} {value!r}, which is neither true nor false")
+    return word in ("true", "1", "yes", "switch")
+
+
+def _is_switch(kind):
+    """True, False, or None: words of a kind that say neither, or both."""
+    words = set(re.findall("[a-z]+", kind.lower()))
+    switch = bool(words & _SWITCHES or re.search("switch|router", kind.lower()))
+    return None if switch == bool(words & _NODES) else switch
+
+
+def _numbered(vertices, pairs, directed, *, in_bytes=False):
+    """Rows of named vertices; nodes get the first numbers, in order. in_bytes : of a cycle."""
     order = [v for v, switch in vertices if not switch] + [v for v, s in vertices if s]
     number = {v: i for i, v in enumerate(order)}
     if len(number) < len(order):
@@ -118,29 +181,33 @@ def _numbered(vertices, pairs, directed):
             if v not in number:
                 raise ValueError(f"a link names {v!r}, which is no vertex")
         row = [number[a], number[b]]
-        speed = "bandwidth" if values.get("bandwidth") is not None else "capacity"
-        for name, otherwise in (speed, 1.0), ("latency", math.nan):
-            value = values.get(name)
+        for meaning, otherwise in ("bandwidth", 1.0), ("latency", math.nan):
+            name, value = _first(values, NAMES[meaning]) or (meaning, otherwise)
             try:
-                row.append(otherwise if value is None else _finite(value))
+                row.append(value if value is otherwise else _finite(value))
             except (ValueError, TypeError, OverflowError):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
-    silent = [f"{a}-{b}" for a, b, values in pairs
-              if all(values.get(name) is None for name in SYNONYMS[1])]  # fmt: skip
+    named = [_first(values, NAMES["bandwidth"]) for *_, values in pairs]
+    used = {name for name, _ in filter(None, named)}
+    silent = [f"{a}-{b}" for (a, b, _), said in zip(pairs, named, strict=True) if not said]
     if 0 < len(silent) < len(pairs):
         raise ValueError(f"link {silent[0]} has no bandwidth, and others have one")
-    if silent and len({_told(values.get("weight")) for *_, values in pairs}) > 1:
-        raise ValueError(
-            "links differ in 'weight', which may be a bandwidth or a distance: name it 'bandwidth' "
-            "or 'latency'"
-        )
+    if len(used) > 1 and used - {"bandwidth", "capacity"}:
+        raise ValueError(f"links have bandwidths under several names: {', '.join(sorted(used))}")
+    for name in sorted({name for *_, values in pairs for name in values if name and silent}):
+        said = {_told(values.get(name)) for *_, values in pairs}
+        if len(said) > 1 and _LIKE_A_RATE.search(_spelled(name)):
+            raise ValueError(
+                f"links differ in {name!r}, which may be a bandwidth or a distance: name it "
+                "'bandwidth' or 'latency', or give links a 'bandwidth'"
+            )
     linked = {v for row in rows for v in row[:2]}
     alone = [v for v, switch in vertices if number[v] not in linked and not switch]
     if alone and len(order) > 1:
         raise ValueError(f"node {alone[0]!r} has no link")
     n_switches = sum(switch for _, switch in vertices)
-    return len(order) - n_switches, n_switches, rows, directed
+    return len(order) - n_switches, n_switches, rows, directed, in_bytes
 
 
 def _finite(value):
@@ -213,7 +280,7 @@ def of_astra_analytical(text):
             else:
                 raise ValueError(f"topology must be Ring, FullyConnected or Switch, not {kind!r}")
         stride *= count
-    return n, switch - n, rows, False
+    return n, switch - n, rows, False, True
 
 
 def _read(name, read, word):
@@ -227,35 +294,73 @@ def _read(name, read, word):
 def of_astra_ns3(text):
     """The same of ASTRA-sim's ns-3 network: counts, switches, then ``a b rate delay error`` lines.
 
-    Rates such as 400Gbps, delays such as 0.0005ms. Words behind the links count for nothing.
+    Rates such as 400Gbps or 50GBps, delays such as 0.0005ms; what comes behind the links and begins
+    with no number counts for nothing. ValueError names the line.
     """
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    try:
-        n, n_switches, n_links = map(whole, lines[0])
-        if not 0 <= n_switches <= n <= 1 << 20:
-            raise ValueError(
-                f"there are {n} vertices, up to 2^20, and {n_switches} of them switches"
-            )
-        switches = {whole(w) for w in lines[1]} if n_switches else set()
-        if outside := sorted(v for v in switches if not 0 <= v < n):
-            raise ValueError(f"vertices are 0 to {n - 1}, switch {outside[0]} is none")
-        body = lines[2 if n_switches else 1 :]
-        body = body[:n_links] + [line for line in body[n_links:] if line[0].isdecimal()]
-        pairs = []
-        for a, b, rate, delay, *_ in body:
-            pairs.append((whole(a), whole(b), {"bandwidth": _measure(rate, _UNITS),
-                                           "latency": _measure(delay, _TIMES)}))  # fmt: skip
-    except (ValueError, IndexError, KeyError) as error:
-        raise ValueError(f"no ns-3 network of ASTRA-sim: {error}") from None
+    lines = [(at, line.split()) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
+    at, head = lines[0]
+    n, n_switches, n_links = _line(at, head, _counts)
+    switches = set()
+    if n_switches:
+        at, words = lines[1]
+        switches = _line(at, words, lambda said: _switches(said, n))
+    body = lines[2 if n_switches else 1 :]
+    body = body[:n_links] + [line for line in body[n_links:] if line[1][0].isdecimal()]
+    pairs = [_line(at, words, _link) for at, words in body]
     if len(switches) != n_switches or len(pairs) != n_links:
         raise ValueError(f"{n_switches} switches and {n_links} links are announced, "
                          f"{len(switches)} and {len(pairs)} come")  # fmt: skip
-    return _numbered([(v, v in switches) for v in range(n)], pairs, False)
+    return _numbered([(v, v in switches) for v in range(n)], pairs, False, in_bytes=True)
 
 
-def _measure(text, units):
-    found = re.fullmatch(r"([0-9.e+-]+?)([A-Za-z]+)", text)
-    if not found:
-        raise ValueError(f"{text!r} is no number and unit")
-    value, unit = found.groups()
-    return number_of(value) * units[unit.lower()]
+def _line(number, words, read):
+    """What `read` makes of a line's words; ValueError names the line."""
+    try:
+        return read(words)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
+
+
+def _counts(words):
+    if len(words) != 3:
+        simai = ", not SimAI's six words" if len(words) == 6 else ""
+        raise ValueError(
+            f"an ns-3 network begins with the numbers of vertices, switches and links{simai}, not "
+            f"{_shown(words)}"
+        )
+    n, n_switches, n_links = map(whole, words)
+    if not 0 <= n_switches <= n <= 1 << 20:
+        raise ValueError(f"there are {n} vertices, up to 2^20, and {n_switches} of them switches")
+    if n_links < 0:
+        raise ValueError(f"there must be 0 links or more, not {n_links}")
+    return n, n_switches, n_links
+
+
+def _switches(words, n):
+    switches = {whole(w) for w in words}
+    if outside := sorted(v for v in switches if not 0 <= v < n):
+        raise ValueError(f"vertices are 0 to {n - 1}, switch {outside[0]} is none")
+    return switches
+
+
+def _link(words):
+    if len(words) < 4:
+        raise ValueError(f"a link is 'a b 400Gbps 0.0005ms', not {_shown(words)}")
+    a, b, rate, delay, *_ = words
+    speed = _measure(rate, _RATE, "bps, Bps, b/s or B/s behind k, M, G, T or nothing, as 400Gbps")
+    return whole(a), whole(b), {"bandwidth": speed, "latency": _measure(delay, _TIME, "ns, us, "
+                                "ms or s, as 0.0005ms")}  # fmt: skip
+
+
+def _shown(words):
+    """A line as it is told, its beginning only."""
+    text = " ".join(words)
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+def _measure(text, units, known):
+    """A number with a unit: bytes a cycle, or cycles, at 1 GHz."""
+    found = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)([A-Za-z/]+)", text)
+    if not found or found[2] not in units:
+        raise ValueError(f"{text!r} must be a number and {known}")
+    return number_of(found[1]) * units[found[2]]

@@ -19,6 +19,7 @@ _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "topologies-per-dim": "ASTRA-sim's older form, of units-count and links-count, is not read; "
     "its newer form has four lists: topology, npus_count, bandwidth, latency",
 }
+_NS3_LINK = re.compile(r"^[ \t]*\d+[ \t]+\d+[ \t]+[\d.]+[A-Za-z/]+(\s|$)", re.MULTILINE)
 _HTSIM = {  # its files of a network and of traffic, by the key behind their number of nodes
     "tiers": "htsim's topology has tiers, no links: give `a b bandwidth latency` lines, or "
     "fattree:ARITYxLEVELS for a full one whose links are alike",
@@ -30,7 +31,8 @@ _HTSIM = {  # its files of a network and of traffic, by the key behind their num
 class Graph:
     """What a file says. rows : (a, b, bandwidth, latency), each link once, sorted; 1 and NaN where
     the file leaves it out, and `left_out` counts the bandwidths that it does. ports : int or None.
-    sums, multicasts : switches that can, ascending.
+    sums, multicasts : switches that can, ascending. in_bytes : bandwidths are bytes a cycle at
+    1 GHz, not relative to each other.
     """
 
     n_nodes: int
@@ -40,6 +42,7 @@ class Graph:
     ports: int | None = None
     sums: tuple = ()
     multicasts: tuple = ()
+    in_bytes: bool = False
 
 
 def check_abilities(name: str, words) -> None:
@@ -71,10 +74,10 @@ def read(path: str) -> Graph:
     foreign = _foreign(path, text)
     if foreign:
         try:
-            n_nodes, n_switches, rows, directed = foreign(text)
+            n_nodes, n_switches, rows, directed, in_bytes = foreign(text)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return _graph(name, n_nodes, n_switches, rows, None, directed)
+        return _graph(name, n_nodes, n_switches, rows, None, directed, in_bytes=in_bytes)
     if text.lstrip().startswith("{"):
         return _of_json(name, text)
     rows, switches, able = [], [], {word: [] for word in ABILITIES}
@@ -141,8 +144,8 @@ def _foreign(path, text):
         if type(graph.get("nodes")) is list:
             return lambda _: foreign_graphs.of_node_link(graph)
         return None
-    words = text.split("\n", 1)[0].split()
-    if len(words) == 3 and all(w.isdecimal() for w in words) and re.search(r"\d[GMT]bps", text):
+    head = text.lstrip().split("\n", 1)[0].split()
+    if len(head) >= 3 and all(w.isdecimal() for w in head[:3]) and _NS3_LINK.search(text):
         return foreign_graphs.of_astra_ns3
     return None
 
@@ -187,7 +190,7 @@ def _of_json(name, text):
     return _graph(name, n_nodes, n_switches, rows, ports, directed, able)
 
 
-def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ())):
+def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ()), *, in_bytes=False):
     for row in rows:
         if len(row) == 4 and not 0 <= row[3] <= LATENCY:
             raise ValueError(
@@ -199,4 +202,4 @@ def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ())):
         filled = filled + [(b, a, *rest) for a, b, *rest in filled]
     filled.sort(key=lambda row: row[:2])
     left_out = sum(len(row) == 2 for row in rows)
-    return Graph(n_nodes, n_switches, filled, left_out, ports, *map(tuple, able))
+    return Graph(n_nodes, n_switches, filled, left_out, ports, *map(tuple, able), in_bytes)

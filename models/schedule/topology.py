@@ -48,6 +48,9 @@ class Topology:
         Switches, by vertex, that add what passes, and that copy it; see `in_network`.
     helpers : int
         Of the nodes, the last so many own nothing: switches that compute, see `in_network`.
+    bytes_per_cycle : float or None
+        Of the slowest link, at 1 GHz, where the graph's file has a unit. Given: what a bandwidth of
+        1 means.
 
     Raises ValueError for fewer than 2 nodes, foreign vertices, loops, duplicates, bandwidths that
     are not positive, and graphs in which some node cannot reach some other.
@@ -65,6 +68,7 @@ class Topology:
     sums: tuple = ()
     multicasts: tuple = ()
     helpers: int = 0
+    bytes_per_cycle: float | None = None
 
     def __post_init__(self) -> None:
         links = np.asarray(self.links, np.int32).reshape(-1, 2)
@@ -83,6 +87,9 @@ class Topology:
                 f"{BANDWIDTH:g}, not {bandwidth[bad[0]]:g}"
             )
         _check_span(self.name, links, bandwidth)
+        if self.bytes_per_cycle is not None:
+            slowest = float(self.bytes_per_cycle * bandwidth.min())
+            object.__setattr__(self, "bytes_per_cycle", slowest)
         for name, value in ("links", links), ("bandwidth", bandwidth / bandwidth.min()):
             value.setflags(write=False)
             object.__setattr__(self, name, value)
@@ -171,7 +178,7 @@ class Topology:
         return Topology(
             f"{self.name} reversed", self.n_nodes, self.n_switches, self.links[:, ::-1],
             self.bandwidth, self.latency, self.ports, self.shape, self.wrap, self.sums,
-            self.multicasts,
+            self.multicasts, bytes_per_cycle=self.bytes_per_cycle,
         )  # fmt: skip
 
     def without(self, dead_links=(), dead_nodes=()):
@@ -207,6 +214,7 @@ class Topology:
             self.bandwidth[alive], latency, self.ports,
             sums=tuple(new[v] for v in self.sums if v in new),
             multicasts=tuple(new[v] for v in self.multicasts if v in new),
+            bytes_per_cycle=self.bytes_per_cycle,
         )  # fmt: skip
 
 
@@ -401,7 +409,7 @@ def load(path):
     return Topology(
         name, graph.n_nodes, graph.n_switches, links, bandwidth,
         None if np.isnan(latency).all() else latency, graph.ports, sums=graph.sums,
-        multicasts=graph.multicasts,
+        multicasts=graph.multicasts, bytes_per_cycle=1.0 if graph.in_bytes else None,
     )  # fmt: skip
 
 

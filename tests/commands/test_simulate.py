@@ -69,6 +69,30 @@ def test_receive_buffers_cover_a_round_trip(tmp_path):
     assert (found["buffer"], found["link_latency"]) == (5088, 150)
 
 
+def test_a_files_unit_is_the_links_rate(tmp_path):
+    """ASTRA-sim's GB/s are bytes a cycle of 1 GHz; the option wins; schedules do not change."""
+    net = "topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ {} ]\nlatency: [ 500 ]\n"
+    links = [f"{v} {(v + 1) % 8} {{}} 500ns 0\n" for v in range(8)]
+    for name, text, slow, fast in ("x.yml", net, "50", "100"), (
+        "x.txt", "8 0 8\n" + "".join(links), "400Gbps", "100GBps"
+    ):  # fmt: skip
+        file = tmp_path / name
+        words = f"--topology file:{file} --algorithm ring --bytes 8MiB"
+        file.write_text(text.replace("{}", slow))
+        slow = figures(f"simulate {words}")
+        assert slow["link_bytes_per_cycle"] == 50
+        assert slow["cycles_total"] == pytest.approx(14 * (2**20 / 50 + 500), rel=0.01)
+        card = cycles(f"{words} --card offload")
+        file.write_text(text.replace("{}", fast))
+        assert cycles(words) == pytest.approx(14 * (2**20 / 100 + 500), rel=0.05)
+        asked = "--link-bytes-per-cycle 50"
+        assert cycles(f"{words} {asked}") == slow["cycles_total"]
+        assert cycles(f"{words} {asked} --card offload") == card
+        words = f"--topology file:{file} --algorithm best"
+        wanted = figures("schedule --topology ring:8 --algorithm best")
+        assert figures(f"schedule {words}")["gap"] == wanted["gap"]
+
+
 @pytest.mark.parametrize(("algorithm", "parts"), [("ring", [8] * 7), ("halving", [2, 4, 8])])
 def test_memory_is_as_fast_as_the_adder(tmp_path, algorithm, parts):
     """Links of 400 bytes a cycle to a switch, two flights a step: none waits for a node."""

@@ -157,6 +157,21 @@ def test_astra_analytical_dimensions(tmp_path):
     assert (blocks.n_nodes, blocks.n_links) == (8, 2 * 12 + 8)
 
 
+def test_bandwidths_of_astra_sim_have_a_unit(tmp_path):
+    """GB/s, which are bytes a cycle at 1 GHz, of the slowest link; NetworkX's have none."""
+    star, ring = NS3.replace("200Gbps", "{}"), STAR | {"name": "x"}
+    for said, rate in ("200Gbps", 25), ("25GBps", 25), ("8e2Mb/s", 0.1), ("1TB/s", 50):
+        (tmp_path / "star.txt").write_text(star.format(said))
+        assert parse(f"file:{tmp_path}/star.txt").bytes_per_cycle == pytest.approx(rate)
+    (tmp_path / "star.txt").write_text(NS3)
+    left = parse(f"file:{tmp_path}/star.txt").without(dead_nodes=[2])  # the slow one
+    assert left.bytes_per_cycle == left.reversed().bytes_per_cycle == pytest.approx(50)
+    (tmp_path / "net.json").write_text(json.dumps(ring))
+    assert parse(f"file:{tmp_path}/net.json").bytes_per_cycle is None
+    (tmp_path / "net.txt").write_text("0 1 25\n")
+    assert parse(f"file:{tmp_path}/net.txt").bytes_per_cycle is None
+
+
 def test_an_astra_network_in_json_is_that_in_yaml(tmp_path):
     lists = {"topology": ["Switch", "Ring"], "npus_count": [8, 4], "bandwidth": [400, 50.0],
              "latency": [936.25, 1e3]}  # fmt: skip
@@ -223,6 +238,88 @@ def test_names_of_attributes_in_any_case(name, tmp_path):
     assert sorted(topology.bandwidth) == [1, 1, 2, 2, 3, 3]
     assert sorted(same.bandwidth) == [1, 1, 2, 2, 2, 2]
     assert topology.latencies(150).tolist() == [7] * 6
+
+
+def ring_of(links, nodes=({}, {}, {})):
+    """A ring of three with these attributes."""
+    return {
+        "nodes": [{"id": v} | more for v, more in enumerate(nodes)],
+        "links": [{"source": v, "target": (v + 1) % 3} | more for v, more in enumerate(links)],
+    }
+
+
+@pytest.mark.parametrize("name", ["bw", "link_bw", "LinkSpeedRaw", "rate", "Speed", "gbps"])
+def test_other_names_of_a_bandwidth_are_read(name, tmp_path):
+    graph = ring_of([{name: v, "delay": 9} for v in (10, 20, 40)])
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    (tmp_path / "net.graphml").write_text(GRAPHML.replace('"bandwidth"', f'"{name}"'))
+    ring, star = (parse(f"file:{tmp_path}/net.{end}") for end in ("json", "graphml"))
+    assert sorted(ring.bandwidth) == [1, 1, 2, 2, 4, 4]
+    assert ring.latencies(150).tolist() == [9] * 6
+    assert sorted(star.bandwidth) == [1, 1, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([{"LinkSpeed": "10"}, {"LinkSpeed": "155"}, {}], "links differ in 'LinkSpeed', which may"),
+        ([{"max_bps": 1}, {"max_bps": 2}, {"max_bps": 1}], "links differ in 'max_bps', .* name it"),
+        (
+            [{"gbps": 1}, {"mbps": 2}, {"gbps": 1}],
+            "links have bandwidths under several names: gbps, mbps",
+        ),
+        ([{"bw": 1}, {"bw": 2}, {}], "link 2-0 has no bandwidth, and others have one"),
+        ([{"bw": "10Gbps"}, {}, {}], "bw of link 0-1 is no number: '10Gbps'"),
+    ],
+)
+def test_links_that_may_differ_in_rate_are_refused(links, message, tmp_path):
+    (tmp_path / "net.json").write_text(json.dumps(ring_of(links)))
+    with pytest.raises(ValueError, match=rf"net.json: {message}"):
+        parse(f"file:{tmp_path}/net.json")
+
+
+@pytest.mark.parametrize(
+    ("mark", "other"),
+    [
+        ({"kind": "switch"}, {"kind": "host"}),
+        ({"role": "Switch"}, {}),
+        ({"node_type": "NVSwitch"}, {"node_type": "A100"}),
+        ({"device": "switch"}, {"device": "cuda:0"}),
+        ({"is_switch": True}, {"is_switch": False}),
+        ({"isSwitch": 1}, {}),
+        ({"type": "router"}, {"type": "server"}),
+        ({"type": "ToR switch"}, {"type": "GPU node"}),
+        ({"role": "spine"}, {"role": "worker"}),
+        ({"type": "node", "role": "leaf"}, {"type": "node", "role": "gpu"}),
+        ({"switch": True, "type": "host"}, {"switch": False, "type": "switch"}),
+    ],
+)
+def test_other_marks_of_a_switch_are_read(mark, other, tmp_path):
+    nodes = [{"id": v} | (mark if v == "s" else other) for v in ("s", *"abcd")]
+    links = [{"source": v, "target": "s"} for v in "abcd"]
+    (tmp_path / "net.json").write_text(json.dumps({"nodes": nodes, "links": links}))
+    topology = parse(f"file:{tmp_path}/net.json")
+    assert (topology.n_nodes, topology.n_switches) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([{"role": "fabric"}, {"role": "host"}, {"role": "host"}], "vertex 0 has role 'fabric'"),
+        ([{"role": "fabric"}, {}, {}], "vertex 0 has role 'fabric', which is no switch or router"),
+        (
+            [{"type": 1}, {"type": 0}, {"type": 0}],
+            "vertex 0 has type '1', .* give vertices 'switch",
+        ),
+        ([{"switch": "maybe"}, {}, {}], "vertex 0 has switch 'maybe', which is neither true nor"),
+    ],
+)
+def test_vertices_that_may_be_switches_are_refused(nodes, message, tmp_path):
+    (tmp_path / "net.json").write_text(json.dumps(ring_of([{}] * 3, nodes)))
+    with pytest.raises(ValueError, match=rf"net.json: {message}"):
+        parse(f"file:{tmp_path}/net.json")
+    (tmp_path / "net.json").write_text(json.dumps(ring_of([{}] * 3, [{"role": "fabric"}] * 3)))
+    assert parse(f"file:{tmp_path}/net.json").n_nodes == 3  # all alike tells none apart
 
 
 def test_parallel_links_of_a_multigraph_are_refused(tmp_path):
@@ -300,7 +397,17 @@ def test_directed_graphs_and_one_way_links(tmp_path):
             '{"topology": ["Ring"], "npus_count": [true], "bandwidth": [1], "latency": [1]}',
             "npus_count: 'true' is no whole number",
         ),
-        ("x.txt", "2 0 1\n0 1 1Gbps soon 0", "'soon' is no number and unit"),
+        ("x.txt", "2 0 1\n0 1 1Gbps soon 0", "line 2: 'soon' must be a number and ns, us"),
+        ("x.txt", "2 0 1\n\n0 1 1Gbps 1sec 0", "line 3: '1sec' must be a number and ns, us"),
+        ("x.txt", "2 0 1\n0 1 1Gbps", "line 2: a link is 'a b 400Gbps 0.0005ms', not '0 1 1Gbps'"),
+        ("x.txt", "2 0 1\n0 1 40GBit 1ns 0", "line 2: '40GBit' must be a number and bps, Bps"),
+        ("x.txt", "2 0 1\n0 1 40GBPS 1ns 0", "line 2: '40GBPS' must be a number and bps, Bps"),
+        ("x.txt", "3 1 2\ns\n0 2 1Gbps 1us 0\n1 2 1Gbps 1us 0", "line 2: 's' is no whole number"),
+        (
+            "x.txt",
+            "2 8 0 0 1 H100\n\n0 1 400Gbps 1ns 0",
+            "line 1: an ns-3 network begins with .*, not SimAI's six words, not '2 8 0 0 1 H100'",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(name, text, message, tmp_path):
