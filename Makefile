@@ -89,7 +89,7 @@ fuzz: setup
 # QUICK= for the full run
 QUICK ?= --quick
 reproduce: setup
-	$(BIN)/gradnic reproduce all $(QUICK) --plot build/reproduce --page docs/reference/results.md --json build/reproduce.json
+	$(BIN)/gradnic reproduce all $(QUICK) --plot docs/reference/pictures/results --page docs/reference/results.md --json build/reproduce.json
 
 # twenty minutes of processor time; a run that was stopped goes on where it was
 time-to-accuracy: setup

@@ -26,6 +26,7 @@ def command(context, mib, exponent, rounds, json_file):
     \b
     Example:
       gradnic bench --mib 64 --rounds 5 --json build/bench.json
+      gradnic bench host
       gradnic bench rtl
     """
     if context.invoked_subcommand:
@@ -64,6 +65,33 @@ def command(context, mib, exponent, rounds, json_file):
     write_json(
         json_file, {"bytes": x.nbytes, "exponent": exponent, "rounds": rounds, "codecs": results}
     )
+
+
+@command.command(name="host")
+@option("--rounds", q.Whole(1, 1000), 5, "Medians are shown.")
+@json_option
+@needs(fast=("numba",))
+def host(rounds, json_file):
+    """Sums, THC's lookup and a message on this host, beside what `gradnic reproduce` takes.
+
+    Sums and lookup in processor time of one thread; a message is half a round trip between two
+    processes over loopback TCP, which other work on the machine makes longer.
+
+    \b
+    Example:
+      gradnic bench host --rounds 9 --json -
+    """
+    from gradnic.models.training.constants import CONSTANTS
+    from gradnic.sim.training import host_rates
+
+    found = host_rates.measure(rounds)
+    rows = [
+        {"name": name, "value": value, "unit": CONSTANTS[name].unit, "taken": CONSTANTS[name].value}
+        for name, value in found.items()
+    ]
+    shown = [(r["name"], f"{r['value']:.3g}", f"{r['taken']:.3g}", r["unit"]) for r in rows]
+    console(json_file).print(table("this host", ("what", "here", "taken", "unit"), shown))
+    write_json(json_file, rows)
 
 
 @command.command(name="rtl")

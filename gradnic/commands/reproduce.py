@@ -58,7 +58,7 @@ def command(paper, quick, plot, page, network, model, json_file, **where):
       gradnic reproduce eflops --json -
       gradnic reproduce dlcp --quick --network ns3
       gradnic reproduce dlcp --quick --network rtl
-      gradnic reproduce all --quick --plot build/reproduce --page docs/reference/results.md
+      gradnic reproduce all --quick --plot build/pictures --page build/results.md
       gradnic reproduce time-to-accuracy --model conv,transformer
       gradnic reproduce multitree --workers 2
       gradnic reproduce all --scheduler tcp://head:8786 --resume build/papers.jsonl

@@ -44,10 +44,9 @@ class Codec:
 RAW = Codec("FP32")
 
 
-def fp16(where: str = "host") -> Codec:
-    """FP16 or BF16: half of the bytes; cast by the host, or on its way by the accelerator."""
-    rates = {"host": ("host.bf16.encode", "host.bf16.decode"), "accelerator": (None, None)}[where]
-    encode, decode = (None if r is None else value(r) for r in rates)
+def fp16() -> Codec:
+    """FP16 or BF16: half of the bytes; cast by the host before and behind."""
+    encode, decode = value("host.bf16.encode"), value("host.bf16.decode")
     return Codec("BF16", 0.5, 0.5, encode=encode, decode=decode, fills=True)
 
 
@@ -62,7 +61,8 @@ def card_network(gbps, *, hop=None, clock=None, add: float | None = None, floats
     """Network of offload or in-line cards on Ethernet of `gbps`.
 
     hop : seconds of a link with what is at its end. clock : Hz of the card. add : bytes of FP32
-    that a node adds per second; None: as fast as they come. floats : of a packet.
+    that a node adds per second; None: as fast as they come, by a card as wide as its line is fast.
+    floats : of a packet.
     """
     clock = value("card.clock") if clock is None else clock
     cycle = 1e9 / clock  # nanoseconds

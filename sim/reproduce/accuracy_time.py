@@ -28,7 +28,7 @@ from .claims import Picture, Result, Table, made_of
 from .composed import LOSS, P, leaf_share, stretch
 from .inceptionn import GBPS, SHARE, aggregator, frames, in_line
 from .learning import REGIONAL, VARIANTS, curve, extent, seconds_to, task_of, trained
-from .thc import CHUNKS, DOWN, UP, with_aggregator
+from .thc import CHUNKS, DOWN, UP, engines, with_aggregator
 
 STEPS = 40  # of an epoch: 4,000 images, four workers of 25
 BASE = "FP32, worker-aggregator"  # learns as FP32 does
@@ -45,9 +45,9 @@ def step_seconds(model, curve_of):
     n_bytes = 4 * task_of(model)[2]
     star = parse("fattree:4x1")
     compute = aggregator(4).seconds(n_bytes) * (1 - SHARE) / SHARE
-    cards, hosts = card_network(GBPS), host_network(GBPS)
+    cards, hosts = card_network(GBPS, add=value("card.rate")), host_network(GBPS)
     wide = servers(with_aggregator(4), at=[4], chunks=CHUNKS)
-    rate = min(value("thc.encode"), value("thc.decode"))
+    rate = engines()
     thc = Codec("THC", UP, DOWN, rate)
 
     def trees(algorithm):  # indices from leaves, sums as wide as those down from others

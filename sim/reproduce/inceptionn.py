@@ -13,7 +13,7 @@ from gradnic.models.inceptionn.measure import FLOATS
 from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import grouped_rings, grouped_servers, servers
 from gradnic.models.schedule.topology import parse
-from gradnic.models.training.constants import value
+from gradnic.models.training.constants import slowest, value
 from gradnic.models.training.exchange import Codec, Exchange, fp16, host_network, truncated
 from gradnic.models.training.layers import load
 from gradnic.sim.training import network as training
@@ -51,7 +51,14 @@ def ratios():
 
 def in_line(ratio):
     """The card's codec with this payload ratio."""
-    return Codec(f"INCEPTIONN {ratio:.1f}x", 1 / ratio, 1 / ratio, value("inceptionn.encode"))
+    rate = slowest("inceptionn.encode", "inceptionn.decode")
+    return Codec(f"INCEPTIONN {ratio:.1f}x", 1 / ratio, 1 / ratio, rate)
+
+
+def by_hosts(ratio):
+    """The codec in software, at every hop of a ring: one core codes, another one decodes."""
+    rate = slowest("host.inceptionn.encode", "host.inceptionn.decode")
+    return Codec("INCEPTIONN by hosts", 1 / ratio, 1 / ratio, rate)
 
 
 def frames(network):
@@ -101,6 +108,7 @@ def _models(result, known, say):
         **{f"ring, {truncated(bits).name}": worker_ring(4, truncated(bits)) for bits in
            (16, 22, 24)},
         "servers on all workers": Exchange(servers(parse("fattree:4x1")), host_network(GBPS)),
+        "ring, INCEPTIONN by hosts": worker_ring(4, by_hosts(known[SETTING])),
         "ring, INCEPTIONN": worker_ring(4, codec),
     }  # fmt: skip
     coded = {key: worker_ring(4, in_line(r)) for key, r in known.items()}
@@ -193,6 +201,11 @@ def _nodes(result, known, say):
         "published: linear against flat, by its cost models (p + log p) and 2 (p - 1) / p; the "
         f"ring grows {growth['ring, INCEPTIONN']:.3f} x here, worker-aggregator {baseline:.2f} x, "
         "since its weights go out one by one; range with the ring in FP32",
+    )  # fmt: skip
+    result.tables.append(
+        Table("Exchange of AlexNet's gradient by workers, 10 GbE, seconds", ("workers", *series),
+              [(line[0][0], *(time for _, time in line)) for line in zip(*series.values(),
+               strict=True)])
     )  # fmt: skip
     result.pictures.append(
         Picture("inceptionn_nodes", "lines", "Exchange of AlexNet's gradient, 10 GbE", "workers",

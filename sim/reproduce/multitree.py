@@ -245,6 +245,12 @@ def _weak_scaling(result, quick, say, cycles):
                      list(ratios.values()), "x",
                      "published: a reading of the paper's figure, about; range over 9 to "
                      f"{max(ratios):,} nodes")  # fmt: skip
+    lines = [(line[0][0], *(c for _, c in line)) for line in zip(*series.values(), strict=True)]
+    result.tables.append(
+        Table("Weak scaling, 375 KiB a node, tori, cycles", ("nodes", "ring", "2D ring",
+              "MultiTree", "x ring", "x 2D ring"),
+              [(*line, line[1] / line[3], line[2] / line[3]) for line in lines])
+    )  # fmt: skip
     result.pictures.append(
         Picture("multitree_weak", "lines", "Weak scaling, 375 KiB a node, torus", "nodes", "cycles",
                 {"ring": series["ring"], "2D ring": series[PAPER_2D],

@@ -13,7 +13,7 @@ import numpy as np
 from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import servers
 from gradnic.models.schedule.topology import Topology, parse
-from gradnic.models.training.constants import value
+from gradnic.models.training.constants import slowest, value
 from gradnic.models.training.devices import device
 from gradnic.models.training.exchange import Codec, Exchange, card_network
 from gradnic.models.training.layers import load
@@ -32,10 +32,20 @@ CHUNKS = 64  # of a tensor at the aggregator, for the pipeline
 
 
 def codec(where):
-    """THC on the wire. where : ``accelerator`` as in the paper, or ``card``, at RTL rates."""
+    """THC on the wire. where : ``accelerator`` as in the paper, ``host``, by one core, or ``card``,
+    at RTL rates.
+    """
     if where == "accelerator":
         return Codec("THC", UP, DOWN, None, value("gpu.thc"), value("gpu.thc"))
-    return Codec("THC, cards", UP, DOWN, min(value("thc.encode"), value("thc.decode")))
+    if where == "host":
+        return Codec("THC, hosts", UP, DOWN, None, value("host.thc.encode"),
+                     value("host.thc.decode"))  # fmt: skip
+    return Codec("THC, cards", UP, DOWN, engines())
+
+
+def engines():
+    """Bytes of FP32 a second that a card's THC circuits of 16 lanes take."""
+    return slowest("thc.norm", "thc.encode", "thc.decode")
 
 
 def rdma(gbps, *, add=None, floats=None):
@@ -57,16 +67,18 @@ def systems(gbps):
     """{label: Exchange} of four workers."""
     star = parse(f"fattree:{WORKERS}x1")
     lookup = value("host.lookup") * 4
-    software = Exchange(
-        servers(star, chunks=CHUNKS // WORKERS), rdma(gbps, add=lookup, floats=1024),
-        codec("accelerator"),
-    )  # fmt: skip
+    software = {
+        where: Exchange(servers(star, chunks=CHUNKS // WORKERS),
+                        rdma(gbps, add=lookup, floats=1024), codec(where))
+        for where in ("accelerator", "host")
+    }  # fmt: skip
     result = {
         "ring, FP32": Exchange(ring(star), rdma(gbps)),
         "servers, FP32": Exchange(
             servers(star, chunks=CHUNKS // WORKERS), rdma(gbps, add=value("host.add"))
         ),
-        "THC, software servers": software,
+        "THC, software servers": software["accelerator"],
+        "THC, software servers, hosts code": software["host"],
     }  # fmt: skip
     wide = servers(with_aggregator(WORKERS), at=[WORKERS], chunks=CHUNKS)
     # packets of 512 bytes of indices stand for 4096 of FP32; one unit a worker's port, or one

@@ -45,6 +45,7 @@ COMMAND_LINES = {
     "fpga ulx3s": "fpga",
     "accuracy --values 4096 --trials 1 --workers 1": "",
     "bench --mib 1": "data",
+    "bench host --rounds 1": "fast",
     "bench rtl": "sim",
     "reproduce eflops": "schedule",
     "train --epochs 1": "data",

@@ -101,7 +101,8 @@ def ratio(monkeypatch):
 def test_engines_are_shared_by_the_ports_that_send(ratio, network, ports):
     """A ring sends by one port of the torus's four: its engine is all its own."""
     systems = composed.systems(network)
-    inceptionn, thc = value("inceptionn.encode"), min(value("thc.encode"), value("thc.decode"))
+    inceptionn = value("inceptionn.encode")
+    thc = min(value("thc.norm"), value("thc.encode"), value("thc.decode"))
     assert systems["INCEPTIONN"].codec.engine == inceptionn
     assert systems[composed.COARSE].codec.up == systems["INCEPTIONN"].codec.up / 2
     engines = [systems[label].codec.engine for label in ("THC", "composed")]
@@ -112,7 +113,7 @@ def test_engines_are_shared_by_the_ports_that_send(ratio, network, ports):
 def test_the_composition_counts_where_it_wins_least(monkeypatch):
     """Ours is the smaller number of both networks, not the better network's."""
 
-    def step(model, device, batch, seconds):
+    def step(model, device, batch, seconds, order="ready"):
         return SimpleNamespace(total=seconds, compute=0.0, communication=seconds)
 
     def systems(network):

@@ -1,6 +1,12 @@
 """All-reduces of servers, groups and rings in seconds: closed forms, codecs, limits of engines."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
+from gradnic.fpga import flow
+from gradnic.models import training
 from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import grouped_rings, grouped_servers, servers
 from gradnic.models.schedule.topology import parse
@@ -14,6 +20,7 @@ from gradnic.models.training.exchange import (
     host_network,
     truncated,
 )
+from gradnic.sim import reproduce
 
 SIZE = 100 << 20
 WIRE = 1344 / (1344 + 88)
@@ -106,3 +113,28 @@ def test_every_constant_has_unit_and_source():
         assert constant.unit, name
         assert len(constant.source) > 10, name
         assert constant.value > 0, name
+
+
+def test_rates_of_rtl_are_those_that_were_placed():
+    records = json.loads(Path(flow.__file__).with_name("baseline.json").read_text())
+    units = {"gbps": 1e9 / 8, "fmax_mhz": 1e6}
+    placed = {name: one for name, one in CONSTANTS.items() if one.placed}
+    assert len(placed) >= 7
+    for name, constant in placed.items():
+        block, field = constant.placed
+        record = records[f"{block} LFE5U-85F-8"]
+        assert constant.value == pytest.approx(record[field] * units[field], rel=1e-9), name
+
+
+def test_no_constant_lies_idle():
+    """Each is asked for by name somewhere, or as a device's throughput."""
+    folders = [Path(training.__file__).parent, Path(reproduce.__file__).parent]
+    text = "".join(
+        path.read_text()
+        for folder in folders
+        for path in folder.glob("*.py")
+        if path.name != "constants.py"
+    )
+    named = set(re.findall(r'"([\w.-]+)"', text))
+    named |= {f"{name}.resnet50" for name in named}
+    assert not sorted(set(CONSTANTS) - named)
