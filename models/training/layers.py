@@ -4,13 +4,14 @@ The tables (``layers.json``) list layers in the order of the forward pass as
 ``[name, weights, biases, m, n, k]``: per sample an (m, k) by (k, n) product, which is 2 m n k
 operations forward, and twice that backward (the gradients of the weights and of the input); the
 first layer with a product has no gradient of its input. ``{"repeat": r, "name": ..., "layers":
-[...]}`` stands for r copies. Each table names its source.
+[...]}`` stands for r copies. Each table names its source. A file has one table, an object of
+``layers`` and, as texts, ``name``, ``sample`` and ``source``; other keys are a ValueError.
 """
 
-import inspect
 import json
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,6 +19,9 @@ from pathlib import Path
 from gradnic.text_file import read_text
 
 FLOAT_BYTES = 4
+MAX_LAYERS = 100_000  # of a table, repeats unrolled
+MAX_COUNT = 1 << 48  # parameters, or a side of a product
+KEYS = ("name", "sample", "source", "layers")  # of a table in a file
 
 
 @dataclass(frozen=True)
@@ -75,25 +79,37 @@ class Model:
         ]
 
 
-def _rows(rows, prefix=""):
+def _rows(rows):
+    """Layers of rows, repeats unrolled: at most `MAX_LAYERS`."""
     if not isinstance(rows, list):
         raise ValueError(f"layers must be a list, not {_shown(rows)}")
+    layers = []
     for row in rows:
         match row:
             case [str(name), *numbers] if len(numbers) == 5 and all(map(_is_count, numbers)):
-                yield Layer(prefix + name, *numbers)
-            case {"name": str(name), "repeat": repeat, "layers": inner} if _is_count(repeat):
-                for i in range(repeat):
-                    yield from _rows(inner, f"{prefix}{name}{i}.")
+                found, repeat = [Layer(name, *numbers)], None
+            case {"name": str(name), "repeat": repeat, "layers": inner, **others} if (
+                _is_count(repeat) and not others
+            ):
+                found = _rows(inner)
             case _:
                 raise ValueError(
                     "a layer must be [name, weights, biases, m, n, k] or an object of name, repeat "
-                    f"and layers, numbers whole and not negative, not {_shown(row)}"
+                    f"and layers, whole numbers from 0 to 2^48, not {_shown(row)}"
                 )
+        n_layers = len(layers) + len(found) * (1 if repeat is None else repeat)
+        if n_layers > MAX_LAYERS:
+            raise ValueError(f"there must be at most {MAX_LAYERS} layers, not {n_layers}")
+        if repeat is None:
+            layers += found
+        elif found:
+            layers += [replace(layer, name=f"{name}{i}.{layer.name}")
+                       for i in range(repeat) for layer in found]  # fmt: skip
+    return layers
 
 
 def _is_count(value):
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def _shown(value):
@@ -139,7 +155,15 @@ def load(name: str) -> Model:
         raise ValueError(f"{name} is nested too deeply") from None
     if not isinstance(table, dict):
         raise ValueError(f"{name}: a table of layers is an object with the key layers")
-    return _model(Path(name).stem, table)
+    if unknown := sorted(table.keys() - set(KEYS)):
+        raise ValueError(
+            f"{name}: keys of a table are {', '.join(KEYS[:-1])} and layers, not "
+            f"{', '.join(unknown)}"
+        )
+    for key in KEYS[:-1]:
+        if not isinstance(table.get(key, ""), str):
+            raise ValueError(f"{name}: {key} must be a text, not {_shown(table[key])}")
+    return _model(table.get("name", Path(name).stem), table)
 
 
 def from_module(module, sample) -> Model:
@@ -152,36 +176,22 @@ def from_module(module, sample) -> Model:
     last. A module of one or two parameters is a layer, others a layer each. ValueError if none is
     trained, or if the sum differs from that of `module.parameters()`.
 
-    Products are counted of Linear, Conv1d to Conv3d and their transposes, RNN, LSTM and GRU and
-    their cells, and MultiheadAttention, over all calls; not what attention multiplies without
-    parameters, nor what is written without these modules. Frozen ones count as if trained. A
-    complex parameter is two floats, as in DDP's buckets, and its products are four real ones.
+    Products of matrices are counted wherever they are made, by modules of torch.nn or not, over all
+    calls: with the layer whose parameter is in them, those of two activations, as in attention, as
+    layers of their own. Sums, activations and other work by elements do not count. Operators that
+    multiply and are not known, such as those of extensions, are named in a warning. Frozen
+    parameters count as if trained. A complex one is two floats, as in DDP's buckets, and its
+    products are four real ones. ValueError for modules that torch.jit.script made.
     """
     import torch
 
+    from .torch_products import watched
+
+    name = type(module).__name__
     modules = dict(module.named_modules())
-    called, products = {}, {}  # names in the order of their first calls; tensor: (m, n, k)
-
-    def begin(name):
-        return lambda *_: called.setdefault(name)
-
-    def end(name):
-        def note(part, args, keywords, output):
-            parts = 2 if any(values.is_complex() for values in part.parameters()) else 1
-            for tensor, (m, n, k) in _products(part, args, keywords, output).items():
-                where = f"{name}.{tensor}".lstrip(".")
-                called.setdefault(where.rpartition(".")[0])
-                products[where] = m + products.get(where, (0,))[0], parts * n, parts * k
-
-        return note
-
-    handles = []
-    for name, part in modules.items():
-        handles.append(part.register_forward_pre_hook(begin(name)))
-        handles.append(part.register_forward_hook(end(name), with_kwargs=True))
     buffers = [(b, b.clone()) for b in module.buffers() if not torch.nn.parameter.is_lazy(b)]
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), watched(module) as found:
             if isinstance(sample, Mapping):
                 module(**sample)
             else:
@@ -189,19 +199,23 @@ def from_module(module, sample) -> Model:
     finally:
         for buffer, before in buffers:
             buffer.copy_(before)
-        for handle in handles:
-            handle.remove()
-    rows, seen = [], set()
-    for name in [*(name for name in modules if name not in called), *called]:
+    if found.unknown:
+        told = ", ".join(found.unknown)
+        warnings.warn(f"{name}: products that {told} makes are not counted", stacklevel=2)
+    rows, seen, products = [], set(), found.products
+    for place in [*(place for place in modules if place not in found.called), *found.called]:
+        if place in found.loose:
+            label, n, k = place
+            rows.append(Layer(label, 0, 0, found.loose[place], n, k))
+            continue
         tensors = {}  # floats that are trained and stand nowhere else yet, and the product
-        for tensor, values in modules[name].named_parameters(prefix=name, recurse=False):
+        for tensor, values in modules[place].named_parameters(prefix=place, recurse=False):
             counts = values.requires_grad and id(values) not in seen
-            tensors[tensor] = _floats(values) if counts else 0, products.pop(tensor, None)
+            tensors[tensor] = _floats(values) if counts else 0, products.pop(tensor, {})
             seen.add(id(values))
-        for tensor in [t for t in products if t.rpartition(".")[0] == name]:  # computed weights
+        for tensor in [t for t in products if t.rpartition(".")[0] == place]:  # computed weights
             tensors[tensor] = 0, products.pop(tensor)
-        rows += _layers(name, tensors)
-    name = type(module).__name__
+        rows += _layers(place, tensors)
     model = Model(name, "one sample", f"torch module {name}", tuple(rows))
     trained = sum(_floats(values) for values in module.parameters() if values.requires_grad)
     if model.parameters != trained:
@@ -220,48 +234,15 @@ def _floats(values):
 
 
 def _layers(name, tensors):
-    """Layers of one module's tensors, {name: (floats, product or None)}."""
-    made = [product for _, product in tensors.values() if product]
+    """Layers of one module's tensors, {name: (floats, products {(n, k): m})}."""
+    made = [(m, n, k) for _, products in tensors.values() for (n, k), m in products.items()]
     if len(tensors) <= 2 and len(made) <= 1:
         sizes = [*(floats for floats, _ in tensors.values()), 0, 0]
         result = [Layer(name, *sizes[:2], *(made or [(0, 0, 0)])[0])]
     else:
-        result = [
-            Layer(tensor, floats, 0, *(product or (0, 0, 0)))
-            for tensor, (floats, product) in tensors.items()
-        ]
+        result = []
+        for tensor, (floats, products) in tensors.items():
+            for (n, k), m in (products or {(0, 0): 0}).items():
+                result.append(Layer(tensor, floats, 0, m, n, k))
+                floats = 0
     return [layer for layer in result if layer.parameters or layer.forward]
-
-
-def _products(part, args, keywords, output):
-    """{parameter's name within a PyTorch module: (m, n, k)} of one call."""
-    from torch import nn
-
-    convolutions = nn.Conv1d | nn.Conv2d | nn.Conv3d
-    transposes = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
-    recurrent = nn.RNNBase | nn.RNNCellBase
-    if isinstance(part, nn.Linear):
-        n = part.out_features
-        return {"weight": (output.numel() // n, n, part.in_features)}
-    if isinstance(part, convolutions):
-        n = part.out_channels
-        return {"weight": (output.numel() // n, n, part.weight[0].numel())}
-    if not isinstance(part, transposes | recurrent | nn.MultiheadAttention):
-        return {}
-    given = inspect.signature(part.forward).bind(*args, **keywords).arguments
-    if isinstance(part, nn.MultiheadAttention):
-        e = part.embed_dim
-        queries = given["query"].numel() // e
-        keys, values = given["key"].numel() // part.kdim, given["value"].numel() // part.vdim
-        result = {"out_proj.weight": (queries, e, e)}
-        if part.in_proj_weight is not None:  # three matrices in one
-            return {"in_proj_weight": (queries + keys + values, e, e), **result}
-        return {"q_proj_weight": (queries, e, e), "k_proj_weight": (keys, e, part.kdim),
-                "v_proj_weight": (values, e, part.vdim), **result}  # fmt: skip
-    if isinstance(part, transposes):
-        k = part.in_channels
-        return {"weight": (given["input"].numel() // k, part.weight[0].numel(), k)}
-    rows = given["input"].data.numel() // part.input_size  # of a packed sequence, too
-    return {
-        name: (rows, *values.shape) for name, values in part.named_parameters() if values.dim() == 2
-    }

@@ -67,6 +67,28 @@ def test_json_file(tmp_path):
         ('{"layers": [{"name": "b", "layers": [["a", 1, 0, 0, 0, 0]]}]}', "an object"),
         ('{"layers": [["a", 1, 0, 0, 0, 0], {"name": "b", "repeat": -1, "layers": []}]}', "-1"),
         ('{"layers": [{"name": "b", "repeat": 2, "layers": 5}]}', "must be a list, not 5"),
+        ('{"smaple": "one", "layers": [["a", 1, 0, 0, 0, 0]]}', "name, .* and layers, not smaple"),
+        ('{"layers": [{"name": "b", "repeat": 2, "layers": [], "x": 1}]}', '"x": 1}'),
+        ('{"sample": 5, "layers": [["a", 1, 0, 0, 0, 0]]}', "sample must be a text, not 5"),
+        ('{"layers": [["a", 9999999999999999, 0, 0, 0, 0]]}', "from 0 to 2\\^48, not"),
+        (
+            '{"layers": [{"name": "b", "repeat": 1000000000, "layers": [["a", 1, 0, 0, 0, 0]]}]}',
+            "bad: there must be at most 100000 layers, not 1000000000",
+        ),
+        (
+            '{"layers": '
+            + '[{"name": "b", "repeat": 1000000000, "layers": ' * 30
+            + '[{"name": "b", "repeat": 0, "layers": []}, {"name": "b", "repeat": 9, "layers": []}]'
+            + "}]" * 30
+            + "}",
+            "no parameters",
+        ),
+        (
+            '{"layers": ['
+            + '{"name": "b", "repeat": 50000, "layers": [["a", 1, 0, 0, 0, 0]]},' * 2
+            + '["c", 1, 0, 0, 0, 0]]}',
+            "at most 100000 layers, not 100001",
+        ),
         ('{"layers": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
 )
@@ -111,7 +133,7 @@ def test_pytorch_attention(torch, training):
     model = layers.from_module(net, torch.zeros(1, 8, 64))
     assert model.parameters == trainable(net) == 33_472
     assert sorted(size for _, size in model.tensors) == sorted(p.numel() for p in net.parameters())
-    assert model.forward == 2 * 8 * (4 * 64 * 64 + 2 * 64 * 128)
+    assert model.forward == 2 * 8 * (4 * 64 * 64 + 2 * 64 * 128 + 2 * 64 * 8)
     net = torch.nn.MultiheadAttention(64, 4, kdim=16, vdim=32, batch_first=True)
 
     class Cross(torch.nn.Module):
@@ -125,7 +147,8 @@ def test_pytorch_attention(torch, training):
 
     model = layers.from_module(Cross(), torch.zeros(1, 8, 64))
     assert model.parameters == trainable(net)
-    assert model.forward == 2 * (8 * 64 * 64 + 5 * 64 * 16 + 5 * 64 * 32 + 8 * 64 * 64)
+    of_weights = 8 * 64 * 64 + 5 * 64 * 16 + 5 * 64 * 32 + 8 * 64 * 64
+    assert model.forward == 2 * (of_weights + 2 * 8 * 5 * 64)
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -190,7 +213,164 @@ def test_pytorch_parameters_that_are_no_modules_own(torch):
     assert sorted(size for _, size in model.tensors) == sorted(
         p.numel() for p in net.parameters() if p.requires_grad
     )
-    assert model.forward == 2 * 8 * (5 * 256 + 256 + 256 + 1600)
+    assert model.forward == 2 * 8 * (3 * 256 + 5 * 256 + 256 + 256 + 1600)
+
+
+class Written:
+    """Modules whose products are their own, not torch.nn's; torch is an extra."""
+
+    @staticmethod
+    def gpt2(torch, *, width=64, words=500, blocks=2, heads=4, inference=False):
+        nn, functional = torch.nn, torch.nn.functional
+
+        class Conv1D(nn.Module):  # as Hugging Face's transformers have it
+            def __init__(self, n, k):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(k, n))
+                self.bias = nn.Parameter(torch.zeros(n))
+
+            def forward(self, x):
+                size = (*x.shape[:-1], self.weight.shape[1])
+                return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(size)
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.attn = nn.LayerNorm(width), Conv1D(3 * width, width)
+                self.proj = Conv1D(width, width)
+                self.mlp = nn.Sequential(
+                    Conv1D(4 * width, width), nn.GELU(), Conv1D(width, 4 * width)
+                )
+
+            def forward(self, x):
+                q, k, v = (part.unflatten(-1, (heads, -1)).transpose(-3, -2)
+                           for part in self.attn(self.norm(x)).split(width, -1))  # fmt: skip
+                made = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                x = x + self.proj(made.transpose(-3, -2).flatten(-2))
+                return x + self.mlp(x)
+
+        class Gpt2(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.wte = nn.Embedding(words, width)
+                self.h = nn.ModuleList([Block() for _ in range(blocks)])
+
+            def forward(self, x):
+                with torch.inference_mode(inference):
+                    x = self.wte(x)
+                    for block in self.h:
+                        x = block(x)
+                    return functional.linear(x, self.wte.weight)
+
+        return Gpt2()
+
+    @staticmethod
+    def own(torch):
+        class Own(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.proj = torch.nn.Linear(6, 5)
+                self.matrix = torch.nn.Parameter(torch.ones(5, 7))
+                self.vector = torch.nn.Parameter(torch.ones(7))
+                self.kernel = torch.nn.Parameter(torch.ones(4, 1, 3))
+                self.pair = torch.nn.Bilinear(7, 7, 2)
+
+            def forward(self, x):
+                x = torch.nn.functional.linear(x, self.proj.weight) @ self.matrix
+                y = torch.einsum("bij,bkj->bik", x, x)
+                z = torch.nn.functional.conv1d(y[:, :1], self.kernel, padding=1)
+                return self.pair(x, x), x @ self.vector, z
+
+        return Own()
+
+
+def test_products_of_modules_that_are_not_torchs_own(torch):
+    """GPT-2's, by hand: projections, attention's two products, and the tied head behind them."""
+    t, d, blocks, words = 16, 64, 2, 500
+    for inference in False, True:
+        net = Written.gpt2(torch, inference=inference)
+        model = layers.from_module(net, torch.zeros(1, t, dtype=torch.long))
+        assert model.parameters == trainable(net)
+        assert model.forward == 2 * t * (blocks * (12 * d * d + 2 * t * d) + words * d)
+        assert model.layers[-1] == layers.Layer("wte.weight", 0, 0, t, words, d)
+        by_name = {layer.name: layer for layer in model.layers}
+        attn = layers.Layer("h.1.attn", 3 * d * d, 3 * d, t, 3 * d, d)
+        assert by_name["h.1.attn"] == attn
+        names = [layer.name for layer in model.layers]
+        assert names.index("h.0.attn") < names.index("h.0.bmm") < names.index("h.0.proj")
+
+
+def test_products_of_parameters_without_modules(torch):
+    net = Written.own(torch)
+    model = layers.from_module(net, torch.zeros(1, 3, 6))
+    assert model.parameters == trainable(net)
+    found = {layer.name: layer.forward for layer in model.layers if layer.forward}
+    assert found == {
+        "proj": 2 * 3 * 5 * 6, "matrix": 2 * 3 * 7 * 5, "bmm": 2 * 3 * 3 * 7,
+        "kernel": 2 * 3 * 4 * 3, "pair": 2 * 3 * 2 * 7 * 7, "vector": 2 * 3 * 7,
+    }  # fmt: skip
+
+
+def test_an_own_forward_pass_of_a_torch_module(torch):
+    """As adapters of low rank are written; what is added counts as no operand."""
+
+    class Adapted(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(16, 5)
+            self.a = torch.nn.Parameter(torch.ones(2, 16))
+            self.b = torch.nn.Parameter(torch.ones(5, 2))
+
+        def forward(self, x):
+            return super().forward(x) + x @ self.a.T @ self.b.T
+
+    net = Adapted()
+    model = layers.from_module(net, torch.zeros(8, 16))
+    found = {layer.name: (layer.parameters, layer.m, layer.n, layer.k) for layer in model.layers}
+    assert found == {"weight": (80, 8, 5, 16), "bias": (5, 0, 0, 0), "a": (32, 8, 2, 16),
+                     "b": (10, 8, 5, 2)}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("deep", [False, True])
+def test_traced_modules(torch, deep):
+    nn = torch.nn
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+    sample = torch.zeros(1, 1, 4, 4)
+    wanted, traced = layers.from_module(net, sample), torch.jit.trace(net, sample)
+    model = layers.from_module(nn.Sequential(traced) if deep else traced, sample)
+    rows = [(layer.parameters, layer.forward) for layer in model.layers]
+    assert rows == [(layer.parameters, layer.forward) for layer in wanted.layers]
+    scripted = torch.jit.script(net)
+    for part in nn.Sequential(net, scripted) if deep else scripted, torch.jit.script(net[2]):
+        with pytest.raises(ValueError, match=r"is of torch.jit.script, which cannot be watched"):
+            layers.from_module(part, sample)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in net.modules())
+
+
+def test_operations_are_those_of_torchs_own_counter(torch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    nn, sample = torch.nn, torch.rand(1, 6, 16)
+    heads = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    for net, x in (
+        (nn.Sequential(heads, nn.Linear(16, 4)), sample),
+        (nn.Sequential(nn.Conv1d(6, 4, 3), nn.ConvTranspose1d(4, 6, 5, groups=2)), sample),
+        (Written.gpt2(torch), torch.zeros(1, 8, dtype=torch.long)),
+    ):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            with FlopCounterMode(display=False) as counter:
+                net(x)
+        assert layers.from_module(net, x).forward == counter.get_total_flops()
+
+
+def test_products_that_are_not_counted_are_named(torch):
+    class Sparse(torch.nn.Linear):
+        def forward(self, x):
+            return torch.sparse.mm(self.weight.to_sparse(), x.T)
+
+    with pytest.warns(UserWarning, match=r"Sparse: products that aten._sparse_.* makes are not"):
+        model = layers.from_module(Sparse(3, 4), torch.zeros(1, 3))
+    assert model.parameters == 16
 
 
 def test_inputs_of_a_module_are_a_tuple_or_a_dict(torch):
