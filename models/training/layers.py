@@ -201,7 +201,7 @@ def from_module(module, sample) -> Model:
             buffer.copy_(before)
     if found.unknown:
         told = ", ".join(found.unknown)
-        warnings.warn(f"{name}: products that {told} makes are not counted", stacklevel=2)
+        warnings.warn(f"{name}: products that {told} may make are not counted", stacklevel=2)
     rows, seen, products = [], set(), found.products
     for place in [*(place for place in modules if place not in found.called), *found.called]:
         if place in found.loose:

@@ -22,6 +22,7 @@ scratch, landing : of each context and engine what no shorter job reaches.
 """
 _NAMES = {one.name for one in fields(Job)}
 _BESIDE = {"bytes", "at", "nodes", "root", "abort", "errors", "silent"}
+_TOLD = {"class"} | _BESIDE | _NAMES - {"layer"}
 _WORDS = {
     "collective": {name: number for number, name in enumerate(COLLECTIVES)},
     "codec": CODECS,
@@ -89,7 +90,7 @@ def from_dicts(told, *, codec="none"):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
         unknown = sorted(set(named) - _NAMES - _BESIDE)
         if unknown:
-            raise ValueError(f"job {k} has no field {unknown[0]!r}")
+            raise ValueError(f"job {k} has no field {unknown[0]!r}, but {joined(sorted(_TOLD))}")
         chosen = {"id": k, "gen": 1, "elems": n, "source": at, "result": half + at,
                   "codec": CODECS[codec]}  # fmt: skip
         values = chosen | {name: value for name, value in named.items() if name in _NAMES}
@@ -137,12 +138,13 @@ def _time(k, name, value):
 
 def _size(k, one):
     """Elements of job k."""
-    if "elems" in one:
-        return _whole(k, "elems", one["elems"])
     n_bytes, width = _whole(k, "bytes", one.get("bytes", 0)), _width(one)
     if n_bytes % width:
         raise ValueError(f"job {k}: bytes must be a multiple of {width}, not {n_bytes}")
-    return n_bytes // width
+    elems = _whole(k, "elems", one.get("elems", n_bytes // width))
+    if "bytes" in one and elems * width != n_bytes:
+        raise ValueError(f"job {k}: {elems} elems are {elems * width} bytes, not {n_bytes}")
+    return elems
 
 
 def _nodes(k, value):

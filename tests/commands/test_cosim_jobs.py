@@ -19,7 +19,12 @@ from gradnic.interface.job import JobCodec, JobStatus, Refusal
     ("told", "line"),
     [
         ([], "jobs must be at least 1, not 0"),
-        ([{"bytes": 64, "color": 1}], "job 0 has no field 'color'"),
+        (
+            [{"bytes": 64, "color": 1}],
+            "job 0 has no field 'color', but abort, .*, class, .*",
+        ),
+        ([{"bytes": 64, "elems": 17}], "job 0: 17 elems are 68 bytes, not 64"),
+        ([{"bytes": 64, "elems": 16, "kind": "bf16"}], "job 0: 16 elems are 32 bytes, not 64"),
         ([{"bytes": 64, "id": 70000}], "id must be 0 to 65535, not 70000"),
         ([{"bytes": 64, "class": 8}], "layer must be 0 to 7, not 8"),
         ([{"bytes": 64, "at": 9, "abort": 8}], "job 0: abort must be 9 cycles or later, not 8"),
