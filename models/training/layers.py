@@ -181,7 +181,8 @@ def from_module(module, sample) -> Model:
     layers of their own. Sums, activations and other work by elements do not count. Operators that
     multiply and are not known, such as those of extensions, are named in a warning. Frozen
     parameters count as if trained. A complex one is two floats, as in DDP's buckets, and its
-    products are four real ones. ValueError for modules that torch.jit.script made.
+    products are four real ones. ValueError for modules that torch.jit.script made, or that
+    torch.compile must have whole.
     """
     import torch
 
@@ -196,6 +197,13 @@ def from_module(module, sample) -> Model:
                 module(**sample)
             else:
                 module(*sample if type(sample) is tuple else (sample,))  # packed ones are tuples
+    except RuntimeError as error:
+        if "no compiled frames" not in str(error):
+            raise
+        raise ValueError(
+            f"{name}: what torch.compile makes whole, as for flex_attention, cannot be watched: "
+            "give the module with products or scaled_dot_product_attention instead"
+        ) from None
     finally:
         for buffer, before in buffers:
             buffer.copy_(before)

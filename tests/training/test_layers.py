@@ -373,6 +373,18 @@ def test_products_that_are_not_counted_are_named(torch):
     assert model.parameters == 16
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_modules(torch):
+    """Plain ones run as they are written; those that must be whole cannot be watched."""
+    net = torch.nn.Linear(3, 4)
+    assert layers.from_module(torch.compile(net), torch.zeros(1, 3)).forward == 2 * 3 * 4
+    whole = torch.compile(net, fullgraph=True)
+    with pytest.raises(ValueError, match=r"OptimizedModule: what torch.compile makes whole"):
+        layers.from_module(whole, torch.zeros(1, 3))
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        layers.from_module(net, torch.zeros(1, 2))
+
+
 def test_inputs_of_a_module_are_a_tuple_or_a_dict(torch):
     class Two(torch.nn.Module):
         def __init__(self):
