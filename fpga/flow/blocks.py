@@ -19,7 +19,7 @@ from . import measure as flow
 LANES = (4, 8, 16, 32)
 SMALL_JOBS = (
     "n_active=1", "inc=0", "gives_up=0", "n_tables=1", "n_nodes=16", "n_rows=128", "n_chunks=16",
-    "n_packets=512", "n_ranks=2", "address_width=25",
+    "n_packets=512", "n_ranks=2", "address_width=25", "pass_bytes=8",
 )  # of `offload128thc`, for an LFE5U-85F and the 32 MiB beside one on a ULX3S  # fmt: skip
 
 

@@ -268,7 +268,9 @@ class Jobs(Offload):
     bf16, scale, maxima : 1 has BF16, in memory and on the wire; means, not with `thc`, whose
     results are means; maxima. gives_up : 0 refuses jobs that let a share of their packets miss.
     thc : 1 has jobs with THC, and three more memory ports; feedback : 1 has error feedback with
-    it, and three ports more; bits : 4 has indices of 4 bits, 8 of 2 to 8. host : 1 has host frames
+    it, and three ports more; bits : 4 has indices of 4 bits, 8 of 2 to 8. pass_bytes : of a beat in
+    THC's passes, 0 for `n_bytes`, or half of `n_bytes`: their circuits are smaller, and take twice
+    the cycles; `address_width` is at most 23 + log2(pass_bytes) then. host : 1 has host frames
     at port 0, and two more memory ports; not with ports narrower than the card. Others as of
     `Offload`.
     """
@@ -276,6 +278,7 @@ class Jobs(Offload):
     thc: int = 0
     feedback: int = 0
     bits: int = 4
+    pass_bytes: int = 0
     bf16: int = 0
     scale: int = 0
     maxima: int = 0
@@ -303,6 +306,18 @@ class Jobs(Offload):
             raise ValueError("scale must be 0 with thc, whose results are means, not 1")
         if self.bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {self.bits!r}")
+        if self.pass_bytes not in (0, self.n_bytes // 2):
+            raise ValueError(
+                f"pass_bytes must be 0 or {self.n_bytes // 2}, not {self.pass_bytes!r}"
+            )
+        if self.pass_bytes and not self.thc:
+            raise ValueError(f"pass_bytes must be 0 without thc, not {self.pass_bytes}")
+        widest = 22 + self.pass_bytes.bit_length()
+        if self.pass_bytes and self.address_width > widest:
+            raise ValueError(
+                f"address_width must be at most {widest} where pass_bytes is {self.pass_bytes}, "
+                f"not {self.address_width}"
+            )
         check_range("n_active", self.n_active, 1, 4)
         check_range("n_engines", self.n_engines, 0, self.n_active)
         if self.n_tables not in (1, 2, 4, 8, 16):

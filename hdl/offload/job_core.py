@@ -66,6 +66,8 @@ class JobCore(OffloadCore):
         Largest block of THC, 64, 256 or 1024 elements.
     feedback : bool
         True: with error feedback, and three ports more.
+    pass_bytes : int
+        As of `gradnic.hdl.offload.thc_passes.ThcPasses`.
     Others as of `OffloadCore`.
 
     Members
@@ -111,7 +113,7 @@ class JobCore(OffloadCore):
     roots = True
 
     def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_engines=0, n_tables=4, thc=False,
-                 block=1024, feedback=False, bits=4, **sizes):  # fmt: skip
+                 block=1024, feedback=False, bits=4, pass_bytes=None, **sizes):  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
@@ -121,7 +123,7 @@ class JobCore(OffloadCore):
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)
         self.n_engines = n_engines or n_active
         self.pooled = self.n_engines < n_active
-        self.feedback = bool(feedback and thc)
+        self.feedback, self.pass_bytes = bool(feedback and thc), pass_bytes
         if bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {bits!r}")
         if thc and sizes.get("max_elems", THC_FLOATS) < THC_FLOATS:

@@ -256,7 +256,7 @@ def run_passes(m, core, runners, clerk):
     """Passes of THC, which runners ask for; what they need to know of the jobs."""
     passes = ThcPasses(
         core.n_bytes, core.address_width, n=core.n_active, block=core.thc_block,
-        feedback=core.feedback, bf16=core.bf16, bits=core.bits,
+        feedback=core.feedback, bf16=core.bf16, bits=core.bits, pass_bytes=core.pass_bytes,
     )  # fmt: skip
     m.submodules.passes = core.with_renewal(passes)
     m.d.comb += [

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -58,6 +58,24 @@ def PassJob(n_bytes, address_width, widths=WIDTHS):
             "kept": beat,
         }
     )
+
+
+PLACES = "source", "result", "own_norms", "norms", "indices", "sums", "residual", "kept"
+
+
+def in_half_beats(narrow, wide):
+    """Statements that tell `narrow`, a view of a `PassJob`, what `wide` says, another one in beats
+    of twice the bytes.
+    """
+    rest = wide.tail[: len(narrow.tail)]  # elements, modulo those of a narrow beat of BF16
+    half = 1 << len(narrow.tail) - 1  # elements of a narrow beat of floats
+    odd = (rest != 0) & (rest <= half)  # the last beat is half empty
+    return [
+        *(narrow[name].eq(wide[name] << 1) for name in PLACES),
+        narrow.n_beats.eq(Cat(odd, wide.n_beats - odd)),
+        *(narrow[name].eq(wide[name]) for name, _ in narrow.shape()
+          if name not in (*PLACES, "n_beats")),
+    ]  # fmt: skip
 
 
 class Pass(wiring.Component):

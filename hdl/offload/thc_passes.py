@@ -4,17 +4,19 @@ Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.th
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from ..axi.axi4 import ReadPort, WritePort
+from ..axi.wide import WideRead, WideWrite
 from ..primitive.parity import strayed
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
 from .ages import ages
 from .memory_side import RESIDUALS
 from .thc_encode_pass import EncodePass
-from .thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules
+from .thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules, in_half_beats
 
 RESET_CYCLES = 16
 SETTLE_CYCLES = 8  # until what a pass holds in registers is seen at the memory ports
@@ -36,6 +38,9 @@ class ThcPasses(wiring.Component):
         `thc_encode_pass`
     n : int
         Contexts, 1 to 4.
+    pass_bytes : int
+        Of a beat in the passes: `n_bytes`, or half of them, for half the rate and half the lanes;
+        `address_width` is at most 23 + log2(pass_bytes) then.
 
     Members
     -------
@@ -61,16 +66,27 @@ class ThcPasses(wiring.Component):
     """
 
     def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False,
-                 bits=4):  # fmt: skip
+                 bits=4, pass_bytes=None):  # fmt: skip
         self.n, self.feedback = n, feedback
         self.lends = n == 1 and not feedback
+        pass_bytes = pass_bytes or n_bytes
+        if pass_bytes not in (n_bytes, n_bytes // 2):
+            raise ValueError(f"pass_bytes must be {n_bytes // 2} or {n_bytes}, not {pass_bytes!r}")
+        self.halved = pass_bytes < n_bytes
+        # a number of beats of floats has 24 bits, and BF16 has two of them in a beat of memory
+        widest = 23 + ceil_log2(pass_bytes)
+        if self.halved and address_width > widest:
+            raise ValueError(
+                f"address_width must be at most {widest} where pass_bytes is {pass_bytes}, "
+                f"not {address_width!r}"
+            )
         sizes = {"block": block, "bf16": bf16}
         self.units = [
-            NormPass(n_bytes, address_width, feedback=feedback, **sizes),
+            NormPass(pass_bytes, address_width, feedback=feedback, **sizes),
             EncodePass(
-                n_bytes, address_width, feedback=feedback, bits=bits, lends=self.lends, **sizes
+                pass_bytes, address_width, feedback=feedback, bits=bits, lends=self.lends, **sizes
             ),
-            DecodePass(n_bytes, address_width, lends=self.lends, **sizes),
+            DecodePass(pass_bytes, address_width, lends=self.lends, **sizes),
         ]
         job = PassJob(n_bytes, address_width)
         ports = {}
@@ -118,11 +134,6 @@ class ThcPasses(wiring.Component):
                         check.eq(self.units[kind].check),
                         check.enable.eq(self.units[kind].check.enable & (owner == k)),
                     ]
-        if self.feedback:
-            norm, encode = self.units[:2]
-            inner = norm.residual_read, encode.residual_read, encode.residual_write
-            for name, port in zip(RESIDUALS, inner, strict=True):
-                wiring.connect(m, port, wiring.flipped(getattr(self, name)))
         moves = Array(self._moves(m, kind) for kind in range(len(KINDS)))
         m.d.comb += self.moves.eq(Cat(moves[self.stages[k]] for k in range(n)))
         for out, flags in ((self.done, dones), (failed, faileds), (self.busy, busies)):
@@ -134,20 +145,38 @@ class ThcPasses(wiring.Component):
         """The transform, in reset while neither of its users is at work."""
         _, encode, decode = self.units
         rotate = decode.decoder.transform  # of larger numbers
-        idle, decodes = Signal(name="idle"), self.at_work[2]
+        idle, encodes, decodes = Signal(name="idle"), self.at_work[1], self.at_work[2]
         m.submodules.rotate = ResetInserter(idle)(rotate)
         m.d.comb += [
             idle.eq(~self.at_work[1:].any()),
             rotate.log4.eq(self.rules.log4),
             rotate.i.valid.eq(Mux(decodes, decode.rotate.i.valid, encode.rotate.i.valid)),
         ]
-        for user, at_work in ((encode, ~decodes), (decode, decodes)):
+        for user, at_work in ((encode, encodes), (decode, decodes)):  # at rest it hears nothing
             m.d.comb += user.rotate.o.valid.eq(rotate.o.valid & at_work)
         for lane, value in enumerate(rotate.i.payload):
             inner, outer = (one.rotate.i.payload[lane] for one in (encode, decode))
             m.d.comb += value.eq(Mux(decodes, outer, inner))
             for user in (encode, decode):
                 m.d.comb += user.rotate.o.payload[lane].eq(rotate.o.payload[lane])
+
+    def _memory(self, m, kind, name, reset):
+        """Memory ports of one circuit; what makes their beats wider is reset with it."""
+        unit = self.units[kind]
+        ports = {f"{name}_read": unit.read, f"{name}_write": unit.write}
+        if self.feedback and name == "norm":
+            ports["added_read"] = unit.residual_read
+        if self.feedback and name == "encode":
+            ports |= {"kept_read": unit.residual_read, "kept_write": unit.residual_write}
+        for port, inner in ports.items():
+            outer = getattr(self, port)
+            if self.halved:
+                wide = WideRead if port.endswith("read") else WideWrite
+                part = wide(inner.signature, outer.signature.n_bytes)
+                m.submodules[f"{port}_wide"] = ResetInserter(reset)(part)
+                wiring.connect(m, inner, part.i)
+                inner = part.o
+            wiring.connect(m, inner, wiring.flipped(outer))
 
     def _moves(self, m, kind):
         """A beat came from memory, or went there, a cycle ago."""
@@ -180,8 +209,7 @@ class ThcPasses(wiring.Component):
         ]
         if name == "encode":
             m.d.comb += [unit.node.eq(self.node), unit.cell.eq(self.cell)]
-        wiring.connect(m, unit.read, wiring.flipped(getattr(self, f"{name}_read")))
-        wiring.connect(m, unit.write, wiring.flipped(getattr(self, f"{name}_write")))
+        self._memory(m, kind, name, reset)
         waits = self.at_work[3 - kind] if self.lends and kind else Const(0)
         still = asks.bit_select(owner, 1)
         runs = Signal(name=f"{name}_runs")  # a cycle ago, too: its job stands
@@ -205,7 +233,9 @@ class ThcPasses(wiring.Component):
                         m.d.sync += owner.eq(k)
                         m.next = "TAKE"
             with m.State("TAKE"):
-                m.d.sync += [job.as_value().eq(ports[owner]), count.eq(SETTLE_CYCLES - 1)]
+                m.d.sync += count.eq(SETTLE_CYCLES - 1)
+                told = data.View(self.jobs[0].shape(), ports[owner])
+                m.d.sync += in_half_beats(job, told) if self.halved else job.eq(told)
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += [done.eq(unit.done & still), failed.eq(wrong & still)]

@@ -15,7 +15,7 @@ from .bit_packer import BitUnpacker
 from .block_beats import before_last_beat, block_beats
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
-from .shared_random import BlockHash, Signs
+from .shared_random import BlockHash, SerialBlockHash, Signs
 
 Sums = data.StructLayout({"word": 32, "number": 32})
 Seeds = data.StructLayout({"sign_word": 32, "scale": Float, "nothing": 1, "infinite": 1})
@@ -27,12 +27,13 @@ class ThcDecoder(wiring.Component):
 
     Twin of `gradnic.models.thc.Worker.decode`. Blocks whose norm is 0 come out as zeros, those
     whose norm is not finite as quiet NaN. Everything inside runs free, behind a count of the room
-    that is left: a stalled output stalls the input, and nothing is lost.
+    that is left: a stalled output stalls the input, and nothing is lost. With two lanes a block
+    takes 35 cycles at least, for its seeds.
 
     Parameters
     ----------
     lanes : int
-        Floats per cycle: 4, 8, 16 or 32.
+        Floats per cycle: 2, 4, 8, 16 or 32.
     block : int
         Largest block: 64, 256, 1024 or 4096.
     lends : bool
@@ -83,7 +84,7 @@ class ThcDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        seeds, known = self._seeds(m)
+        seeds, known = self._serial_seeds(m) if lanes == 2 else self._seeds(m)
         m.submodules.room = room = Room(self.depth)
 
         m.submodules.inlet = inlet = CreditQueue(16 * lanes)
@@ -196,4 +197,36 @@ class ThcDecoder(wiring.Component):
                 delayed(m, word >= Const(0x7F800000, 32), hashes.latency, name="is_infinite")
             ),
         ]
+        return seeds, hashes.done
+
+    def _serial_seeds(self, m):
+        """The same with a small circuit, which has one block at a time for about 35 cycles."""
+        m.submodules.seeds = seeds = CreditQueue(Seeds.size, self.n_seeds)
+        m.submodules.seeds_room = room = Room(self.n_seeds)
+        m.submodules.hash = hashes = SerialBlockHash(signs_only=True)
+        m.submodules.scale = times = Times()
+        takes, busy = signals("takes busy")
+        word = Signal(32, reset_less=True)
+        entry = data.View(Seeds, seeds.i.payload)
+        m.d.comb += [
+            takes.eq(self.blocks.valid & self.blocks.ready),
+            self.blocks.ready.eq(room.open & ~busy),
+            room.take.eq(takes),
+            room.give.eq(seeds.take),
+            hashes.sign_key.eq(self.sign_key),
+            hashes.tensor_hash.eq(self.tensor_hash),
+            hashes.valid.eq(takes),
+            hashes.block.eq(self.blocks.p.number),
+            *(times.a[name].eq(value) for name, value in unpacked(word).items()),
+            *(times.b[name].eq(value) for name, value in unpacked(self.unit).items()),
+            seeds.i.valid.eq(hashes.done),
+            entry.sign_word.eq(hashes.hashes.sign_word),
+            *(entry.scale[name].eq(value) for name, value in unpacked(times.o).items()),
+            entry.nothing.eq(word == 0),
+            entry.infinite.eq(word >= Const(0x7F800000, 32)),
+        ]
+        with m.If(takes):
+            m.d.sync += [busy.eq(1), word.eq(self.blocks.p.word)]
+        with m.Elif(hashes.done):
+            m.d.sync += busy.eq(0)
         return seeds, hashes.done

@@ -15,8 +15,8 @@ from .bit_packer import BitPacker
 from .block_beats import before_last_beat, block_beats
 from .hadamard import Hadamard, check_shape, rotation
 from .quantize import Cell, Quantize
-from .scale import F, Factor, Reciprocal, Scale
-from .shared_random import BlockHash, Hashes, RandomBytes, Signs
+from .scale import F, Factor, Reciprocal, Scale, SerialReciprocal
+from .shared_random import BlockHash, Hashes, RandomBytes, SerialBlockHash, Signs
 
 Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
 Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
@@ -29,12 +29,13 @@ class ThcEncoder(wiring.Component):
     Twin of `gradnic.models.thc.Worker.encode`. A block starts once its entry in `blocks` and its
     floats are there. Everything inside runs free; beats are let in only while there is room for
     all that may come out, so that a stalled output stalls the input and loses nothing. Before the
-    first block under a new ``random_key``, pulse ``rekey`` and wait for ``busy`` to fall.
+    first block under a new ``random_key``, pulse ``rekey`` and wait for ``busy`` to fall. With two
+    lanes a block takes 48 cycles at least, for its seeds.
 
     Parameters
     ----------
     lanes : int
-        Floats per cycle: 4, 8, 16 or 32.
+        Floats per cycle: 2, 4, 8, 16 or 32.
     block : int
         Largest block: 64, 256, 1024 or 4096.
     levels : bool
@@ -104,7 +105,7 @@ class ThcEncoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         lanes = self.lanes
-        seeds = self._seeds(m)
+        seeds = self._serial_seeds(m) if lanes == 2 else self._seeds(m)
         m.submodules.room = room = Room(self.depth, largest=2)
         m.submodules.packed = packed = BlockFIFO(8 * lanes, self.depth + 8)
 
@@ -269,4 +270,38 @@ class ThcEncoder(wiring.Component):
             entry.scale.eq(scale),
             entry.scale.silent.eq(scale.silent | silent),
         ]
+        return seeds
+
+    def _serial_seeds(self, m):
+        """The same with small circuits, which have one block at a time for about 50 cycles."""
+        m.submodules.seeds = seeds = CreditQueue(Seeds.size, self.n_seeds)
+        m.submodules.seeds_room = room = Room(self.n_seeds)
+        m.submodules.hash = hashes = SerialBlockHash()
+        m.submodules.reciprocal = reciprocal = SerialReciprocal()
+        takes, busy = signals("takes busy")
+        told = Signal(Block, reset_less=True)
+        entry = data.View(Seeds, seeds.i.payload)
+        m.d.comb += [
+            takes.eq(self.blocks.valid & self.blocks.ready),
+            self.blocks.ready.eq(room.open & ~busy),
+            room.take.eq(takes),
+            room.give.eq(seeds.take),
+            hashes.random_key.eq(self.random_key),
+            hashes.sign_key.eq(self.sign_key),
+            hashes.tensor_hash.eq(self.tensor_hash),
+            hashes.valid.eq(takes),
+            hashes.block.eq(self.blocks.p.number),
+            reciprocal.log4.eq(self.log4),
+            reciprocal.tensor.eq(self.tensor),
+            reciprocal.start.eq(takes),
+            reciprocal.word.eq(told.word),
+            seeds.i.valid.eq(hashes.done),
+            entry.hashes.eq(hashes.hashes),
+            entry.scale.eq(reciprocal.result),
+            entry.scale.silent.eq(reciprocal.result.silent | told.silent),
+        ]
+        with m.If(takes):
+            m.d.sync += [busy.eq(1), told.eq(self.blocks.p)]
+        with m.Elif(hashes.done):
+            m.d.sync += busy.eq(0)
         return seeds

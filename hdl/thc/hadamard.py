@@ -13,7 +13,6 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.params import (
     BLOCKS,
     check_block,
-    check_lanes,
     check_least,
     check_power,
     check_range,
@@ -29,7 +28,7 @@ LARGEST_LUT_RAM = 32  # beats of a span kept in LUT RAM; block RAM above
 
 def check_shape(lanes, block) -> None:
     """ValueError unless a worker's circuit can be built with so many lanes and such a block."""
-    check_lanes(lanes, name="lanes")
+    check_power("lanes", lanes, 2, 32)
     check_block(block)
 
 

@@ -50,6 +50,43 @@ class SquareRoot(wiring.Component):
         return m
 
 
+class SerialRoot(wiring.Component):
+    """floor(sqrt(x)) of a 48-bit x: a bit a cycle, one at a time.
+
+    ``done`` comes 25 cycles behind ``start``, and the next ``start`` with it at the earliest.
+
+    Members
+    -------
+    start, x : In(1), In(48)
+    done, root : Out(1), Out(24)
+    """
+
+    start: In(1)
+    x: In(48)
+    done: Out(1)
+    root: Out(24)
+
+    def elaborate(self, platform):
+        m = Module()
+        rest = Signal(48, reset_less=True)
+        remainder = Signal(26, reset_less=True)
+        left = Signal(range(25))
+        brought = Cat(rest[-2:], remainder)[:26]
+        trial = Cat(Const(1, 2), self.root)
+        fits = brought >= trial
+        with m.If(self.start):
+            m.d.sync += [rest.eq(self.x), remainder.eq(0), self.root.eq(0), left.eq(24)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                rest.eq(rest << 2),
+                remainder.eq(Mux(fits, brought - trial, brought)),
+                self.root.eq(Cat(fits, self.root)),
+                left.eq(left - 1),
+            ]
+        m.d.sync += self.done.eq(left == 1)
+        return m
+
+
 class ThcNorm(wiring.Component):
     """Norm of each block: `lanes` floats per cycle, blocks back to back.
 
@@ -62,7 +99,7 @@ class ThcNorm(wiring.Component):
     Parameters
     ----------
     lanes : int
-        Floats per cycle: 4, 8, 16 or 32.
+        Floats per cycle: 2, 4, 8, 16 or 32.
     block : int
         Largest block: 64, 256, 1024 or 4096.
 
@@ -78,6 +115,8 @@ class ThcNorm(wiring.Component):
     def __init__(self, lanes: int, *, block: int = 1024) -> None:
         check_shape(lanes, block)
         self.lanes, self.block = lanes, block
+        self.serial = lanes == 2  # blocks come 32 cycles apart at least: a root takes 24
+        self.n_results = 16 if self.serial else N_RESULTS
         super().__init__(
             {
                 "log4": In(2),
@@ -93,7 +132,7 @@ class ThcNorm(wiring.Component):
 
         # write: two blocks' room, one being written while the other is read
         m.submodules.blocks = blocks = Room(4, largest=1, smallest=0)
-        m.submodules.results_room = results_room = Room(N_RESULTS)
+        m.submodules.results_room = results_room = Room(self.n_results)
         m.submodules.store = store = BlockRAM(25 * lanes, 4 * max(2, n_beats))
         m.submodules.tops = tops = FIFO(8, 4)
         may_start, goes = signals("may_start goes")
@@ -209,22 +248,34 @@ class ThcNorm(wiring.Component):
                 count.eq(halves + Mux(high == 0, step, 0)),
             ]
             value, halves, lag = shifted, count, lag + 1
-        m.submodules.square_root = root = SquareRoot()
+        if self.serial:
+            m.submodules.square_root = root = SerialRoot()
+            begins = delayed_flag(m, valid, lag, name="begins")
+            top = delayed(m, top, lag, name="top")
+            held = Signal(len(top) + len(halves), reset_less=True)
+            with m.If(begins):
+                m.d.sync += held.eq(Cat(top, halves))
+            top, halves = held[: len(top)], held[len(top) :]
+            m.d.comb += root.start.eq(begins)
+            rooted = root.done
+        else:
+            m.submodules.square_root = root = SquareRoot()
+            lag += root.latency
+            halves = late(m, halves, root.latency, name="halves")
+            top = late(m, top, lag, name="top")
+            rooted = delayed_flag(m, valid, lag, name="inside_root")
         m.d.comb += root.x.eq(value)
-        lag += root.latency
-        halves = late(m, halves, root.latency, name="halves")
         exponent = Signal(10, reset_less=True)
-        top = late(m, top, lag, name="top")
         low = Signal(23, reset_less=True)
         m.d.sync += [exponent.eq(top + 6 - halves), low.eq(root.root)]  # k / 2 = halves + 1
         top = delayed(m, top, 1, name="top_last")
-        m.submodules.results = results = FIFO(32, N_RESULTS)
+        m.submodules.results = results = FIFO(32, self.n_results)
         nothing = (top == 0) | exponent[9] | (exponent == 0)
         infinite = (top == 255) | (exponent >= 255)
         norm = Signal(32, reset_less=True)
         m.d.sync += norm.eq(Mux(nothing, 0, Mux(infinite, INFINITE, Cat(low, exponent[:8], 0))))
         m.d.comb += [
-            results.i.valid.eq(delayed_flag(m, valid, lag + 2, name="rooted")),
+            results.i.valid.eq(delayed_flag(m, rooted, 2, name="rooted")),
             results.i.payload.eq(norm),
             room.give.eq(results.o.valid & results.o.ready),
         ]

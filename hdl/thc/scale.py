@@ -21,6 +21,19 @@ def half_exponent(log4):
     return log4 + 3
 
 
+def _offset_by_factor(exponent):
+    return 285 - F - exponent
+
+
+def _offset_by_norm(exponent, log4):
+    return exponent + (32 - F) - half_exponent(log4)
+
+
+def _silent(exponent):
+    """A norm of 0, a denormal one, Inf or NaN."""
+    return (exponent == 0) | (exponent == 255)
+
+
 class Reciprocal(wiring.Component):
     """What scales a block: a 17-bit factor and an exponent offset, one block per cycle.
 
@@ -70,13 +83,13 @@ class Reciprocal(wiring.Component):
         by_factor, by_norm = (
             delayed(m, offset, 1, name=name)
             for name, offset in (
-                ("by_factor", 285 - F - exponent),
-                ("by_norm", exponent + (32 - F) - half_exponent(self.log4)),
+                ("by_factor", _offset_by_factor(exponent)),
+                ("by_norm", _offset_by_norm(exponent, self.log4)),
             )
         )
         offset = Mux(self.tensor, by_factor, by_norm)
         mantissa = delayed(m, self.word[8:23], 1, name="mantissa")
-        odd = delayed(m, (exponent == 0) | (exponent == 255), 1, name="odd")
+        odd = delayed(m, _silent(exponent), 1, name="odd")
         known = late(m, Cat(mantissa, odd, offset), self.latency - 2, name="known")
         mantissa, odd, offset = Cat(known[:15], 1), known[15], known[16:].as_signed()
         result = Signal(Factor, reset_less=True)
@@ -86,6 +99,51 @@ class Reciprocal(wiring.Component):
             result.silent.eq(odd),
         ]
         m.d.comb += self.result.eq(result)
+        return m
+
+
+class SerialReciprocal(wiring.Component):
+    """What `Reciprocal` gives, a bit of the factor a cycle.
+
+    Members
+    -------
+    start, word : In(1), In(32)
+        The word stands until the result is used.
+    log4, tensor, result : as of `Reciprocal`
+        There `latency` cycles behind ``start``, until the next one.
+    """
+
+    latency = 18
+
+    log4: In(2)
+    tensor: In(1)
+    start: In(1)
+    word: In(32)
+    result: Out(Factor)
+
+    def elaborate(self, platform):
+        m = Module()
+        exponent, result = self.word[23:31], self.result
+        remainder = Signal(25, reset_less=True)
+        quotient = Signal(17, reset_less=True)
+        left = Signal(range(18))
+        difference = remainder - Cat(self.word[:23], 1)
+        fits = ~difference[-1]
+        with m.If(self.start):
+            m.d.sync += [remainder.eq(1 << 23), left.eq(17)]
+        with m.Elif(left != 0):
+            m.d.sync += [
+                remainder.eq(Cat(0, Mux(fits, difference, remainder)[:24])),
+                quotient.eq(Cat(fits, quotient)),
+                left.eq(left - 1),
+            ]
+        m.d.comb += [
+            result.factor.eq(Mux(self.tensor, Cat(self.word[8:23], 1), quotient)),
+            result.offset.eq(
+                Mux(self.tensor, _offset_by_factor(exponent), _offset_by_norm(exponent, self.log4))
+            ),
+            result.silent.eq(_silent(exponent)),
+        ]
         return m
 
 

@@ -142,6 +142,65 @@ class BlockHash(wiring.Component):
         return m
 
 
+class SerialBlockHash(wiring.Component):
+    """What `BlockHash` gives, of one block at a time, with one `Fmix32`: ``latency`` cycles.
+
+    Parameters and members as of `BlockHash`, but:
+
+    valid, block : In(1), In(32)
+        Not before ``done`` of the block before; ``block`` stands in that cycle alone.
+    hashes : Out(Hashes)
+        Stands from ``done`` to the next ``valid``.
+    """
+
+    random_key: In(32)
+    sign_key: In(32)
+    tensor_hash: In(32)
+    valid: In(1)
+    block: In(32)
+    done: Out(1)
+    hashes: Out(Hashes)
+
+    def __init__(self, *, signs_only: bool = False) -> None:
+        self.signs_only = signs_only
+        self.inner_at = FMIX_LATENCY + 1  # cycles behind ``valid``
+        self.sign_at = self.inner_at + self.inner_at
+        self.h1_at = self.sign_at + 1
+        self.h2_at = self.h1_at + self.inner_at
+        self.latency = 1 + (self.sign_at + 3 if signs_only else self.h2_at)
+        super().__init__()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.mix = mix = Fmix32()
+        x, inner, sign, h1, h2 = signals("x inner sign h1 h2", 32, reset_less=True)
+        age = Signal(range(self.latency + 1))  # 0: nothing is inside
+        m.d.sync += self.done.eq(age == self.latency - 1)
+        with m.If(self.valid):
+            m.d.sync += age.eq(1)
+        with m.Elif(age != 0):
+            m.d.sync += age.eq(Mux(age == self.latency - 1, 0, age + 1))
+        m.d.comb += mix.x.eq(x)
+        with m.If(self.valid):
+            m.d.sync += x.eq(self.block ^ self.tensor_hash)
+        with m.Elif(age == self.inner_at):
+            m.d.sync += [x.eq(mix.y ^ self.sign_key), inner.eq(mix.y)]
+        with m.If(age == self.sign_at):
+            m.d.sync += sign.eq(mix.y)
+        sign_word = delayed(m, step(_not_zero(m, sign, "seed")), 1, name="sign_word")
+        m.d.comb += self.hashes.sign_word.eq(sign_word)
+        if self.signs_only:
+            return m
+        with m.If(age == self.inner_at + 1):
+            m.d.sync += x.eq(inner ^ self.random_key)
+        with m.If(age == self.h1_at):
+            m.d.sync += [h1.eq(mix.y), x.eq(mix.y + 0x85EBCA77)]
+        with m.If(age == self.h2_at):
+            m.d.sync += h2.eq(mix.y)
+        m.d.comb += [self.hashes.h1.eq(h1), self.hashes.h2.eq(h2)]
+        return m
+
+
 class RandomBytes(wiring.Component):
     """Rounding bytes of a block's beats, in step with them.
 

@@ -38,6 +38,7 @@ HELD = 3000
 HOLD = np.repeat([1, 0], (300, HELD)), 1  # in the middle of a job, until all is full
 HELD_TURNS = {"norm": (15,), "encode": (6, 9), "decode": (6, 9)}  # that fill it
 RATE = {"norm": 110, "encode": 276, "decode": 255}  # cycles beside those of beats, and of a block
+SEEDS = {"encode": 48, "decode": 35}  # cycles that a block's seeds take with two lanes
 AGAIN = 97  # and of another block, where the encoder's levels are decoded
 STALLS = {"written": 0.6, "asked": 0.4, "reads": 0.5, "residual_reads": 0.5,
           "residual_asked": 0.4, "residual_written": 0.6}  # fmt: skip
@@ -69,11 +70,16 @@ MORE = (
 _VALUES = []
 
 
-def component(kind):
+def widths(n_bytes):
+    """Bits of numbers of beats and of blocks, of passes with `n_bytes` a beat."""
+    return WIDTHS[0] + (N_BYTES // n_bytes).bit_length() - 1, WIDTHS[1]
+
+
+def component(kind, n_bytes=N_BYTES):
     """A pass with all that it may have, beside a memory."""
     more = {} if kind == "decode" else {"feedback": True}
     more |= {"bits": 8} if kind == "encode" else {}
-    part = KINDS[kind](N_BYTES, WIDTH, block=BLOCK, bf16=True, widths=WIDTHS, **more)
+    part = KINDS[kind](n_bytes, WIDTH, block=BLOCK, bf16=True, widths=widths(n_bytes), **more)
     return PassStand(part)
 
 
@@ -88,12 +94,12 @@ def values():
     return _VALUES
 
 
-def turns(kind):
+def turns(kind, n_bytes):
     """Jobs of all sizes, types and settings, with and without a residual, anywhere in memory; made
     once.
     """
-    if kind in _TURNS:
-        return _TURNS[kind]
+    if (kind, n_bytes) in _TURNS:
+        return _TURNS[kind, n_bytes]
     rng, found = np.random.default_rng(11), []
     x, carried = values()
     sizes, largest = list(SHAPES), (4 << WIDTHS[0]) - 4
@@ -107,7 +113,7 @@ def turns(kind):
         seed, gen, tensor, node = (int(v) for v in rng.integers(0, 1 << np.array([32, 16, 16, 8])))
         worker = Worker(n, seed, b=b, g=g, sign_round=gen, B=block)
         upper = rng.integers(0, WRAPS - 1, len(PLACES))
-        shift = N_BYTES * rng.integers(SIZE // N_BYTES)
+        shift = n_bytes * rng.integers(SIZE // n_bytes)
         places = {
             name: int((place + shift) % SIZE + above * SIZE)
             for (name, place), above in zip(PLACES.items(), upper, strict=True)
@@ -116,19 +122,19 @@ def turns(kind):
         group = block if kind == "norm" else GROUP
         turn = Turn(worker, x[:size], more, k % 2, code, tensor, node, places, group)
         found.append(turn)
-    return _TURNS.setdefault(kind, found)
+    return _TURNS.setdefault((kind, n_bytes), found)
 
 
 _TURNS = {}
 
 
-def play(model, kind):
+def play(model, kind, n_bytes=N_BYTES):
     """All block sizes, lengths with and without rest, both types, with and without a residual, full
     rate and pauses of memory and ports; jobs that end at once; answers that are late, or errors.
     """
-    stand, all_turns = Stand(model, kind, N_BYTES, WIDTHS), turns(kind)
+    stand, all_turns = Stand(model, kind, n_bytes, widths(n_bytes)), turns(kind, n_bytes)
     for k, turn in enumerate(all_turns):
-        most = _most(kind, turn)
+        most = _most(kind, turn, n_bytes)
         cycles = stand.play(turn, cycles=most + 300)
         assert cycles <= most, f"{cycles} cycles, {most} allowed"
         if k % 3 == 1:
@@ -136,17 +142,18 @@ def play(model, kind):
     known = {name: share for name, share in STALLS.items() if name in model.outputs}
     several = all_turns[14:15] if kind == "norm" else []  # bursts, which come far apart
     for turn in all_turns[:3] + several:
-        stand.play(turn, stalls=known, holds=0.3, cycles=6 * _most(kind, turn))
+        stand.play(turn, stalls=known, holds=0.3, cycles=6 * _most(kind, turn, n_bytes))
+    cycles = 2000 * N_BYTES // n_bytes
     for late in (50, 3000):
-        stand.play(all_turns[0], late=[1] * late + [0], cycles=late + 2000)
+        stand.play(all_turns[0], late=[1] * late + [0], cycles=late + cycles)
     for bad in stand.names:
-        stand.play(all_turns[0], bad=bad)
+        stand.play(all_turns[0], bad=bad, cycles=cycles)
     for turn in (all_turns[k] for k in HELD_TURNS[kind]):
-        most = _most(kind, turn) + HELD
+        most = _most(kind, turn, n_bytes) + HELD
         for name in known:
             stand.play(turn, stalls={name: HOLD}, cycles=most)
         stand.play(turn, late=[1] * HELD + [0], cycles=most)
-    if kind == "encode":
+    if kind == "encode" and n_bytes == N_BYTES:
         # a beat of indices is put together while the writer is full
         cycles = stand.play(all_turns[9], stalls={"written": HOLD}, cycles=9000)
         assert cycles <= 8057, f"{cycles} cycles, {HELD} of a pause"
@@ -155,14 +162,16 @@ def play(model, kind):
         assert cycles <= 1535, f"{cycles} cycles, 1500 of a pause"
 
 
-def _most(kind, turn):
+def _most(kind, turn, n_bytes):
     """Cycles that a job may take from start to end at full rate."""
-    lanes = N_BYTES // 4
+    lanes = n_bytes // 4
     beats = turn.n_padded // lanes
     if kind == "encode":  # norms come on the way of floats
         beats += -(-turn.norms.size // lanes)
     elif kind == "decode" and (turn.worker.B, turn.code) == (64, 2):
         beats += 8  # ranges that are so short begin later
     block = turn.worker.B // lanes
+    if lanes == 2 and kind != "norm":  # blocks of 64 wait for their seeds
+        beats += max(0, SEEDS[kind] - block) * turn.norms.size
     again = AGAIN + block if kind == "encode" and turn.carried is not None else 0
     return beats + RATE[kind] + block + again

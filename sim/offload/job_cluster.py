@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 import numpy as np
+from amaranth.utils import ceil_log2
 from gradnic.hdl.offload.job_window import WindowCore
 from gradnic.hdl.thc.hadamard import BLOCKS
 from gradnic.models.aggregation.jobs import W_CODES
@@ -84,7 +85,8 @@ class JobCluster(Cards):
     settings : dict, fields of `Inceptionn`.
     thc : dict or None
         Cards with THC: as `gradnic.models.offload.thc_job.coded` takes it. feedback : bool, with
-        error feedback. bits : int, 4, or 8 for b of 2 to 8; None: as b needs.
+        error feedback. bits : int, 4, or 8 for b of 2 to 8; None: as b needs. pass_bytes : int,
+        bytes of a beat in its passes, with addresses as wide as that allows; None: `n_bytes`.
 
     Attributes
     ----------
@@ -100,7 +102,7 @@ class JobCluster(Cards):
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
                  maxima=False, bits=None, n_ports=1, n_ranks=1, port_bytes=None,
-                 queues=None):  # fmt: skip
+                 queues=None, pass_bytes=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes, self.port_bytes = n_bytes, port_bytes or n_bytes
         self.n_elems = n_elems
@@ -160,6 +162,11 @@ class JobCluster(Cards):
             **({"maxima": True} if maxima else {}),
             **({"n_engines": n_engines} if self.n_engines < n_active else {}),
             **({"bits": self.bits} if self.bits > 4 else {}),
+            **(
+                {"pass_bytes": pass_bytes, "address_width": 23 + ceil_log2(pass_bytes)}
+                if pass_bytes
+                else {}
+            ),
             **({"port_bytes": self.port_bytes} if self.port_bytes < n_bytes else {}),
             **({"queues": 8} if queues else {}),
             **self.sizes,

@@ -380,5 +380,7 @@ def _same_beats(got, bursts, octets, n_bytes, fills):
     assert (strobes == (kept | fills)).all(), "strobes"
     want = np.zeros(n_beats * n_bytes, np.uint8)
     want[: len(octets)] = np.frombuffer(octets, np.uint8)
-    wrong = np.flatnonzero(((got["data"] != want.reshape(-1, n_bytes)) & kept).any(axis=1))
+    octets = np.ascontiguousarray(got["data"]).view(np.uint8)  # of 8 bytes it is an integer
+    wrong = (octets.reshape(-1, n_bytes) != want.reshape(-1, n_bytes)) & kept
+    wrong = np.flatnonzero(wrong.any(axis=1))
     assert not wrong.size, f"beat {wrong[0]} of {n_beats}"

@@ -101,6 +101,7 @@ class Bench:
     "built",
     [
         {},
+        {"pass_bytes": 8},
         pytest.param({"n_engines": 1}, marks=pytest.mark.slow),
         pytest.param({"n_active": 4, "n_engines": 2}, marks=pytest.mark.slow),
     ],
@@ -190,10 +191,11 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_eng
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pass_bytes", [None, 8])
 @pytest.mark.parametrize("when", [1500, 2500, 4000, 6000])
-def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when):
+def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when, pass_bytes):
     """Without feedback; the first is aborted on all nodes, wherever it is."""
-    bench = Bench(n_active=1, feedback=False, pauses=3)
+    bench = Bench(n_active=1, feedback=False, pauses=3, pass_bytes=pass_bytes)
     bench.post(
         bench.job(1, 5000), bench.job(2, 1000), bench.job(3, 700, codec=JobCodec.RAW32),
         bench.job(4, 2500, kind=Kind.BF16), bench.job(5, 60), bench.job(6, 4096),

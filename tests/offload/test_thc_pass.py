@@ -11,24 +11,56 @@ import logging
 import cocotb
 import numpy as np
 import pytest
-from amaranth.hdl import Value
+from amaranth.hdl import Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_keys import ThcKeys
 from gradnic.hdl.offload.thc_memory import BlockReader, BurstWriter, Pad
-from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules
+from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules, in_half_beats
 from gradnic.models.thc import Worker
 from gradnic.sim.engine import amaranth_run, batch
 from gradnic.sim.engine.drivers import given, options, reset
 from gradnic.sim.engine.runner import simulate
 from gradnic.sim.mutation import passes
-from gradnic.sim.offload.pass_stand import KINDS, PLACES, SIZE, WRITES, Turn, constant
+from gradnic.sim.offload.pass_stand import KINDS, PLACES, SIZE, WIDTH, WRITES, Turn, constant
 
 
+@pytest.mark.parametrize("n_bytes", [16, 8])
 @pytest.mark.parametrize("kind", KINDS)
-def test_pass(kind):
-    passes.play(batch.build(passes.component(kind)), kind)
+def test_pass(kind, n_bytes):
+    passes.play(batch.build(passes.component(kind, n_bytes)), kind, n_bytes)
+
+
+class Halved(wiring.Component):
+    """`in_half_beats` of a card's job, a cycle later."""
+
+    wide: In(PassJob(16, WIDTH))
+    narrow: Out(PassJob(8, WIDTH))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += in_half_beats(self.narrow, self.wide)
+        return m
+
+
+def test_a_job_in_half_beats_is_the_same_job():
+    """Of every length: each pass asks for as many elements, at the same places."""
+    part, n = Halved(), 2000
+    x = np.zeros(3, np.float32)
+
+    async def bench(ctx):
+        for size in range(1, n):
+            turn.x = np.broadcast_to(x[:1], size)
+            ctx.set(part.wide, turn.job(16))
+            await ctx.tick()
+            want = constant(PassJob(8, WIDTH), **turn.job(8))
+            assert ctx.get(part.narrow.as_value()) == want, size
+
+    turn = Turn(Worker(3, 4, B=64), x, x)
+    amaranth_run.simulate(part, bench)
 
 
 @pytest.mark.parametrize("name", ["head", "tail"])

@@ -12,6 +12,7 @@ from gradnic.fpga.flow import blocks
 from gradnic.hdl.axi import dma
 from gradnic.hdl.axi import register_bank as registers
 from gradnic.hdl.axi.axi4 import ReadPort, WritePort
+from gradnic.hdl.axi.wide import WideRead, WideWrite
 from gradnic.hdl.frame import arbiter, splice
 from gradnic.hdl.inceptionn import compressor, merger
 from gradnic.hdl.inceptionn.merger import CodedUnit
@@ -20,7 +21,6 @@ from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_pass import DecodePass, NormPass
 from gradnic.hdl.shells.common import axi4_ram, fan, host_words
 from gradnic.hdl.shells.common.axi4_ram import Axi4Ram
-from gradnic.hdl.shells.common.wide_memory import WideRead, WideWrite
 from gradnic.hdl.shells.opennic.onchip_card import HostWindow
 from gradnic.hdl.stream import admission as pipeline
 from gradnic.hdl.stream import fifo, outlet, pair_queue

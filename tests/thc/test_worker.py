@@ -49,6 +49,11 @@ def norm_unit():
     return batch.build(ThcNorm(LANES, block=BLOCK))
 
 
+@pytest.fixture(scope="module")
+def two_lanes():
+    return [batch.build(kind(2, block=BLOCK)) for kind in (ThcNorm, ThcEncoder, ThcDecoder)]
+
+
 @pytest.mark.parametrize(("lanes", "block"), [(2, 64), (4, 256), (16, 1024)])
 def test_hadamard(lanes, block):
     """Every size up to the largest, back to back and with gaps; no bubble at full rate."""
@@ -124,6 +129,44 @@ def test_floats(decoder, shape, width, duty):
     run = decode(decoder, LANES, worker, width, 24, stalls=stalls)
     if duty == 1.0:
         assert np.ptp(run.taken["floats"]) <= len(run.taken["floats"]) + 2
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"B": 64},
+        {"B": 256, "b": 3, "g": 34},
+        {"B": 256, "b": 8, "g": 254, "p": 1 / 128},
+        {"B": 64, "b": 1, "g": 1},
+        {"B": 256, "b": 2, "g": 6, "norm": "tensor"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("duty", STALLS)
+def test_two_lanes(two_lanes, shape, duty):
+    """Roots, reciprocals and seeds of one block at a time, for which blocks of 64 wait."""
+    norm_unit, encoder, decoder = two_lanes
+    worker = thc.Worker(3, SEED, **shape)
+    x = blocks_of_floats(worker, 30)
+    run = norm_unit.run(
+        {"floats": norm_unit.pack("floats", x.reshape(-1, 2))},
+        ["norms"],
+        stalls={"floats": (SETTLE, duty), "norms": duty},
+        signals={"log4": BLOCKS.index(worker.B)},
+    )
+    if worker.norm == "block":
+        np.testing.assert_array_equal(run.unpack("norms"), worker.norms(x))
+    assert duty < 1 or np.ptp(run.taken["floats"]) == x.size // 2 - 1
+    stalls = {port: duty for port in ("blocks", "floats", "indices")}
+    runs = [Encoder(encoder, 2, worker).play_kinds(24, stalls=stalls)]
+    if worker.norm == "block":
+        stalls = {port: duty for port in ("blocks", "sums", "floats")}
+        width = 16 if worker.n * worker.g > 255 else 8
+        runs.append(decode(decoder, 2, worker, width, 24, stalls=stalls))
+    for run, longest in zip(runs, (48, 35), strict=False):
+        if duty == 1.0:
+            most = max(worker.B // 2, longest) * (len(run.taken["floats"]) * 2 // worker.B)
+            assert np.ptp(run.taken["floats"]) <= most
 
 
 @pytest.mark.parametrize("width", [9, 21, 24, 25, 33])
@@ -254,14 +297,14 @@ class TimesStream(wiring.Component):
     [
         (lambda: Hadamard(3), "lanes must be a power of two from 2 to 64, not 3"),
         (lambda: Hadamard(4, 512), "block must be 64, 256, 1024 or 4096, not 512"),
-        (lambda: ThcEncoder(2), "lanes must be 4, 8, 16 or 32, not 2"),
+        (lambda: ThcEncoder(3), "lanes must be a power of two from 2 to 32, not 3"),
         (lambda: ThcDecoder(4, block=100), "block must be 64, 256, 1024 or 4096, not 100"),
-        (lambda: ThcNorm(64), "lanes must be 4, 8, 16 or 32, not 64"),
+        (lambda: ThcNorm(64), "lanes must be a power of two from 2 to 32, not 64"),
         (lambda: IntToFloat(40), "width must be 2 to 33, not 40"),
         (lambda: Hadamard(4.0), "lanes must be a power of two from 2 to 64, not 4.0"),
         (lambda: Hadamard(4, width=0), "width must be at least 2, not 0"),
         (lambda: Hadamard(4, width=12), "in_width must be 2 to 12, not 15"),
-        (lambda: ThcNorm(4.0), "lanes must be 4, 8, 16 or 32, not 4.0"),
+        (lambda: ThcNorm(4.0), "lanes must be a power of two from 2 to 32, not 4.0"),
         (lambda: ThcNorm(4, block=64.0), "block must be 64, 256, 1024 or 4096, not 64.0"),
         (lambda: BitPacker(0), "lanes must be at least 2, not 0"),
         (lambda: BitPacker(3), "lanes must be a multiple of 2, not 3"),

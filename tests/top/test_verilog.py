@@ -290,6 +290,12 @@ def test_list_names_every_preset():
         ),
         (["--preset", "compressor8", "--set", "rounding=up"], "must be trunc or nearest, not 'up'"),
         (["--preset", "offload128thc", "--set", "scale=1"], "scale must be 0 with thc"),
+        (["--preset", "offload128thc", "--set", "pass_bytes=4"], "pass_bytes must be 0 or 8, not"),
+        (["--preset", "jobs128", "--set", "pass_bytes=8"], "pass_bytes must be 0 without thc, not"),
+        (
+            ["--preset", "offload128thc", "--set", "pass_bytes=8"],
+            "address_width must be at most 26 where pass_bytes is 8, not 32",
+        ),
         (["--preset", "direct2", "--set", "credits=3"], "credits must be 4 to 16384, not 3"),
         (
             ["--preset", "inline4", "--name", "2x"],
