@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..primitive.names import signals
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
+from ..stream.tokens import Tokens
 from .axi4 import ReadPort, WritePort
 from .bursts import N_BURSTS
 from .channel import Channel
@@ -99,7 +100,9 @@ class _Share(wiring.Component):
         return taken, chosen
 
     def _owners(self, m, name):
-        m.submodules[name] = queue = FIFO(range(max(2, self.n)), min(64, self.n * N_BURSTS))
+        several = self.n > 1
+        queue = FIFO(range(self.n), min(64, self.n * N_BURSTS)) if several else Tokens(N_BURSTS)
+        m.submodules[name] = queue
         return queue
 
 

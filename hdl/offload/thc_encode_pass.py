@@ -30,13 +30,15 @@ class EncodePass(Pass):
     Pointers of queues that hold blocks and floats until then stop the pass if they change by
     themselves.
 
-    Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits; lends : bool, of
-    `gradnic.hdl.thc.encoder.ThcEncoder`, not with feedback.
+    Parameters as of `Pass`; bits : int, 4, or 8 for indices of 2 to 8 bits; lends : bool, True: the
+    transform and the keys are outside, and others may have them; not with feedback.
 
     Members, see `Pass`, and:
 
     node : In(8)
         Whose dice are rolled.
+    rotate, keys : In
+        With `lends`: of `gradnic.hdl.thc.encoder.ThcEncoder`, and what `ThcKeys` says.
     cell : In(ThcCell)
     check : Out(CheckWrite)
         The check of each packet's norms.
@@ -51,7 +53,7 @@ class EncodePass(Pass):
         self.varies = bits > 4
         self.encoder = ThcEncoder(n_bytes // 4, block=block, levels=feedback, lends=lends)
         if lends:
-            self.more = self.more | {"rotate": self.encoder.signature.members["rotate"]}
+            self.more = self.more | self.lent(self.encoder)
         if feedback:
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
         super().__init__(n_bytes, address_width, block=block, feedback=feedback, **sizes)
@@ -67,7 +69,8 @@ class EncodePass(Pass):
         if encoder.lends:
             wiring.connect(m, encoder.rotate, wiring.flipped(self.rotate))
         keys, pad = self._keys(m, dice=True), self._pad(m)
-        m.d.comb += keys.node.eq(self.node)
+        if not self.lends:
+            m.d.comb += keys.node.eq(self.node)
         reader = self._reader(m, job.source, self._beats_in_memory())
         m.d.comb += reader.halves.eq(job.bf16 if self.bf16 else 0)
         n_beats = Signal(self.widths[0] - 1)

@@ -16,6 +16,11 @@ OF_SIGNS = 0xFFFFFFFF  # in place of a worker
 OF_TENSOR = 0x7F4A7C15
 
 
+KEYS = {"known": Out(1), "stray": Out(1)} | dict.fromkeys(
+    ("random_key", "sign_key", "tensor_hash"), Out(32)
+)
+
+
 class ThcKeys(wiring.Component):
     """Keys of (seed, gen, node) and (seed, gen, all nodes), and the hash of the tensor: 80 cycles.
 
@@ -39,11 +44,11 @@ class ThcKeys(wiring.Component):
 
     def __init__(self, *, dice):
         self.dice = dice
-        keys = ("random_key", "sign_key", "tensor_hash")[not dice :]
+        keys = {name: member for name, member in KEYS.items() if dice or name != "random_key"}
+        node = {"node": In(8)} if dice else {}
         super().__init__(
-            {"seed": In(32), "gen": In(16), **({"node": In(8)} if dice else {}), "tensor": In(16),
-             "start": In(1), "known": Out(1), **dict.fromkeys(keys, Out(32)), "stray": Out(1)}
-        )  # fmt: skip
+            {"seed": In(32), "gen": In(16), **node, "tensor": In(16), "start": In(1), **keys}
+        )
 
     def elaborate(self, platform):
         m = Module()

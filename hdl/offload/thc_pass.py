@@ -15,7 +15,7 @@ from ..thc.decoder import ThcDecoder
 from ..thc.norm import ThcNorm
 from ..thc.quantize import Cell
 from .bf16 import Narrow, Widen
-from .thc_keys import ThcKeys
+from .thc_keys import KEYS, ThcKeys
 from .thc_memory import WIDTHS, BlockReader, BurstWriter, Pad, norms_width
 
 ThcRules = data.StructLayout(
@@ -104,7 +104,7 @@ class Pass(wiring.Component):
         With feedback.
     """
 
-    more = {}
+    more, lends = {}, False
 
     def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bf16=False,
                  widths=WIDTHS):  # fmt: skip
@@ -125,6 +125,12 @@ class Pass(wiring.Component):
             | residual
             | self.more
         )
+
+    def lent(self, worker):
+        """Members of what is outside, with `lends`: the worker's transform, and `ThcKeys`."""
+        self.lends = True
+        keys = wiring.Signature(KEYS)
+        return {"rotate": worker.signature.members["rotate"], "keys": In(keys)}
 
     def _beats_of_norms(self):
         return (self.job.n_blocks + (self.lanes - 1)) >> ceil_log2(self.lanes)
@@ -215,6 +221,8 @@ class Pass(wiring.Component):
         return pad
 
     def _keys(self, m, *, dice):
+        if self.lends:
+            return self.keys
         m.submodules.keys = keys = ThcKeys(dice=dice)
         m.d.comb += [
             keys.start.eq(self.start),
@@ -273,13 +281,13 @@ class NormPass(Pass):
 
 class DecodePass(Pass):
     """Sums and agreed norms to floats: a beat of floats per cycle. Parameters and members: `Pass`,
-    and lends : bool, of `gradnic.hdl.thc.encoder.ThcEncoder`.
+    and lends : bool, as of `EncodePass`.
     """
 
     def __init__(self, n_bytes, address_width, *, block=1024, lends=False, **sizes):
         self.decoder = ThcDecoder(n_bytes // 4, block=block, lends=lends)
         if lends:
-            self.more = {"rotate": self.decoder.signature.members["rotate"]}
+            self.more = self.lent(self.decoder)
         super().__init__(n_bytes, address_width, block=block, **sizes)
 
     def elaborate(self, platform):

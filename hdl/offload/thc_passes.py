@@ -16,6 +16,7 @@ from ..transport.records import CheckWrite
 from .ages import ages
 from .memory_side import RESIDUALS
 from .thc_encode_pass import EncodePass
+from .thc_keys import KEYS, ThcKeys
 from .thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules, in_half_beats
 
 RESET_CYCLES = 16
@@ -29,8 +30,8 @@ class ThcPasses(wiring.Component):
     A pass that is no longer asked for before its end lets what is under way to memory end, and
     begins anew from reset for whoever is next; so does one that went wrong.
 
-    With one context and without feedback the passes that encode and decode have one transform: each
-    begins when the other has come to rest.
+    With one context and without feedback the passes that encode and decode have one transform, and
+    one circuit for keys: each begins when the other has come to rest.
 
     Parameters
     ----------
@@ -142,7 +143,7 @@ class ThcPasses(wiring.Component):
         return m
 
     def _lend(self, m):
-        """The transform, in reset while neither of its users is at work."""
+        """The transform, in reset while neither of its users is at work; and the keys."""
         _, encode, decode = self.units
         rotate = decode.decoder.transform  # of larger numbers
         idle, encodes, decodes = Signal(name="idle"), self.at_work[1], self.at_work[2]
@@ -159,6 +160,21 @@ class ThcPasses(wiring.Component):
             m.d.comb += value.eq(Mux(decodes, outer, inner))
             for user in (encode, decode):
                 m.d.comb += user.rotate.o.payload[lane].eq(rotate.o.payload[lane])
+
+        m.submodules.keys = keys = ThcKeys(dice=True)
+        m.d.comb += [
+            keys.start.eq(encode.start | decode.start),
+            keys.node.eq(self.node),
+            *(
+                getattr(keys, name).eq(Mux(decodes, decode.job[name], encode.job[name]))
+                for name in ("seed", "gen", "tensor")
+            ),
+            *(
+                getattr(user.keys, name).eq(getattr(keys, name))
+                for user in (encode, decode)
+                for name in KEYS
+            ),
+        ]
 
     def _memory(self, m, kind, name, reset):
         """Memory ports of one circuit; what makes their beats wider is reset with it."""

@@ -17,7 +17,7 @@ from ..primitive.target import dense
 from .steering import copies, healed, steered
 
 SMALL = 16  # beats that take the same LUT RAM as one
-WIDE, LEAST_BITS = 320, 100  # from which on so small a queue, and a larger one, are in block RAM
+WIDE, LEAST_BITS = 240, 64  # from which on so small a queue, and a larger one, are in block RAM
 
 
 class FIFO(wiring.Component):

@@ -8,8 +8,8 @@ from gradnic.sim.engine import batch, ecp5, encoding
 
 N = 400
 QUEUES = {
-    "32": lambda: FIFO(145, 32),
-    "wide": lambda: FIFO(330, 16, never_full=False),
+    "32": lambda: FIFO(64, 32),
+    "wide": lambda: FIFO(250, 16, never_full=False),
     "half-rate": lambda: FIFO(145, 32, half_rate=True),
     "stops": lambda: FIFO(145, 20, stops=True),
 }
@@ -31,7 +31,7 @@ def test_queue_is_the_same_cycle_for_cycle(name):
 
 def test_only_large_queues_are_in_block_ram():
     assert QUEUES["32"]()._is_large()
-    for queue in (FIFO(145, 16), FIFO(99, 32), FIFO(145, 32, bypass=True)):
+    for queue in (FIFO(145, 16), FIFO(63, 32), FIFO(145, 32, bypass=True)):
         assert not queue._is_large()
     assert not FIFO(145, 32, registered=False)._is_large()
 
