@@ -190,11 +190,18 @@ def test_an_abort_in_any_step_leaves_the_job_beside_it_alone(when, pauses, n_eng
     bench.check(but=[1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pass_bytes", [None, 8])
-@pytest.mark.parametrize("when", [1500, 2500, 4000, 6000])
+@pytest.mark.parametrize(
+    ("when", "pass_bytes"),
+    [
+        (2500, 8),
+        *(pytest.param(when, size, marks=pytest.mark.slow)
+          for size in (None, 8) for when in (1500, 2500, 4000, 6000) if (when, size) != (2500, 8)),
+    ],
+)  # fmt: skip
 def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when, pass_bytes):
-    """Without feedback; the first is aborted on all nodes, wherever it is."""
+    """Without feedback; the first is aborted on all nodes, wherever it is. At 2500 and 6000 with
+    8 bytes job 5 never ended while an encoder at rest heard the transform.
+    """
     bench = Bench(n_active=1, feedback=False, pauses=3, pass_bytes=pass_bytes)
     bench.post(
         bench.job(1, 5000), bench.job(2, 1000), bench.job(3, 700, codec=JobCodec.RAW32),
