@@ -7,7 +7,6 @@ order. Time is in cycles of the cards; packets, heads, buffers and the adder are
 
 import heapq
 import math
-from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from . import card_run, network_run
 from .ethernet_cards import CONTROL, PACKET, EthernetCards
 from .in_network import computing
 from .traffic import Traffic
+from .worms import DONE, FINAL, HEAD, PART, READY, RELEASE, Worms
 
 FLOAT_BYTES = 4
 
@@ -184,9 +184,6 @@ def simulate(
     return loop(state, progress) if loop else state.run(progress)
 
 
-_RELEASE, _READY, _HEAD, _DONE, _FINAL = range(5)
-
-
 class _Run:
     """State of one simulation. A place is a link, or a network interface where ports bind."""
 
@@ -240,49 +237,45 @@ class _Run:
         self.n_slots = [len(topology.out[v]) for v in range(topology.n_nodes)]
         self.sending = np.ceil(traffic.row_floats * FLOAT_BYTES / unit)
         self.receive = network.receive
-        # A worm longer than a switch's buffer holds the link before while it waits. Only on paths
-        # with one link between switches at most, where links never wait in a circle: on longer
-        # ones, and through nodes' routers, virtual channels are taken to avoid deadlock.
-        n_nodes, ends = topology.n_nodes, topology.links
-        short = [len(p) <= 3 and all(ends[link, 0] >= n_nodes for link in p[1:])
-                 for p in traffic.paths]  # fmt: skip
-        deep = np.iinfo(np.int64).max
-        held = (network.buffer / np.array(rate)).astype(np.int64)
-        self.held = np.where(np.array(short) & (not interfaces), held, deep)
+        self._buffers(topology, math.inf if interfaces else network.buffer)
+
+    def _buffers(self, topology, buffer):
+        """Which buffer lies behind each place of a path, and how large it is: `pools` of each path
+        and hop, `pool_size`; and which places are `mixed`, with several for what passes on.
+
+        One of `buffer` bytes, times the bandwidth, behind each link that leads on. Where messages
+        could wait for each other in a circle, each link has one per hop of a path, as networks
+        with virtual channels have. Nodes take what comes, as far as credits go.
+        """
+        paths, n_places = self.traffic.paths, self.traffic.n_places
+        sizes = np.array([len(path) for path in paths])
+        place = np.concatenate(paths).astype(np.int64)
+        hop = np.arange(len(place)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        last = hop + 1 == np.repeat(sizes, sizes)
+        pairs = np.unique(place[:-1][~last[:-1]] * n_places + place[1:][~last[:-1]])
+        circle = _circular(pairs // n_places, pairs % n_places, n_places)
+        kinds = (place * (sizes.max() + 1) + hop * circle) * 2 + last
+        kinds, pool = np.unique(kinds, return_inverse=True)
+        self.pools = np.split(pool, np.cumsum(sizes)[:-1])
+        where, ends = kinds // 2 // (sizes.max() + 1), kinds % 2 == 1
+        size = np.full(n_places, math.inf)
+        size[: topology.n_links] = buffer * topology.bandwidth
+        credits = np.array(self.credits)
+        self.pool_size = np.where(ends, np.where(credits, credits, math.inf)[where], size[where])
+        self.mixed = (np.bincount(where[~ends], minlength=n_places) > 1) & circle
 
     def run(self, progress):
         """The Result. One pass over a heap of (cycle, kind, message) events."""
         t, network = self.traffic, self.network
-        window, receive = network.window, self.receive
         lead, wait, row_floats = self.lead.tolist(), t.wait.tolist(), t.row_floats.tolist()
-        latency, room, rate = self.latency, self.room, self.rate
-        held = self.held[t.path].tolist()
-        cycles, adds, sending = self.cycles.tolist(), self.adds.tolist(), self.sending.tolist()
-        floats = t.floats.tolist()
-        paths, path_of, dst, position = (
-            t.paths,
-            t.path.tolist(),
-            t.dst.tolist(),
-            t.position.tolist(),
-        )
-        reduces = t.is_reduce.tolist()
+        adds, sending = self.adds.tolist(), self.sending.tolist()
+        dst, floats, reduces = t.dst.tolist(), t.floats.tolist(), t.is_reduce.tolist()
         need, terminal = t.need.tolist(), t.terminal_source.tolist()
         feeds, feed_count = t.feeds.tolist(), t.feed_count.tolist()
         feed_start = t.feed_start.tolist()
         send_start, message_row = t.send_start.tolist(), t.message_row.tolist()
-        n_messages = len(path_of)
-        busy = [0] * t.n_places  # bytes that went, heads included
-        speed = [rate[p] for p in path_of]  # of each message now: where links are shared, less
-        waiting = [deque() for _ in range(t.n_places)]  # worms whose head stands before a place
-        ready = [[] for _ in range(t.n_places)]  # (position, message) that may start there
-        head_of = [0] * t.n_places  # position of the first message that has not started
-        started = [bytearray(n + 1) for n in t.queue_lengths]
+        n_messages = len(dst)
         parked = [0] * t.n_nodes
-        credits, round_trip, wire = self.credits, self.round_trip, self.wire.tolist()
-        # per link whose credits run out: what each next share of them waits for, see `spend`
-        spent = [deque([(0, 0, c)]) for c in credits]
-        # message on a path of several places: [place in the path, since when, how fast, how long]
-        worms = {}
         together = network.order == "node"
         node, turn = t.node.tolist(), t.first_rows.tolist()  # per node the next row to issue
         turn_end = [*turn[1:], len(need)]
@@ -292,17 +285,10 @@ class _Run:
         backlog = [0] * t.n_nodes  # and when all of them
         summing = [0] * t.n_nodes  # and when its last terminal row is summed
         events = []
-        push, pop = heapq.heappush, heapq.heappop
         finish = parked_most = delivered = 0
 
-        def leave(place, at):
-            """The message at this position has started: the window moves on."""
-            flags = started[place]
-            flags[at] = 1
-            i = head_of[place]
-            while flags[i]:
-                i += 1
-            head_of[place] = i
+        def push(event):
+            heapq.heappush(events, event)
 
         def take(v, row, now):
             """When node v's datapath turns to a message of this row, due now."""
@@ -311,80 +297,16 @@ class _Run:
             backlog[v] = max(backlog[v], now) + work[row]
             return begin
 
-        def spend(place, m, now, time):
-            """Cycles that message m takes on a link, `time` of them without waiting for credits.
+        def read(m, now, idle):
+            """Message m starts: it has its share of what its node reads."""
+            row = message_row[m]
+            v = node[row]
+            begin = take(v, row, now)
+            share = min(backlog[v] - now, work[row] * n_slots[v])
+            cycles[m] = max(cycles[m], share) + (begin - now) * idle
 
-            `spent` has (when the first credit comes back, cycles until the last, bytes), in order.
-            """
-            line, pace = spent[place], time / wire[m]
-            free = 0
-            while line and line[0][0] + line[0][1] <= now:
-                free += line.popleft()[2]
-            if free:
-                line.appendleft((now, 0, free))
-            left, at = wire[m], now
-            while left > 0:
-                since, lasts, share = line.popleft()
-                part = min(left, share)
-                if part < share:
-                    used = lasts * (part / share)
-                    line.appendleft((since + used, lasts - used, share - part))
-                    lasts = used
-                begin = max(at, since)
-                at = max(begin + part * pace, since + lasts)
-                line.append((begin + round_trip[place], at - begin, part))
-                left -= part
-            return math.ceil(at - now - 1e-6)
-
-        def start(m, hop, now, idle=False):
-            """Message m takes the place `hop` of its path; idle: which waited for it."""
-            path = paths[path_of[m]]
-            place = path[hop]
-            if not hop:
-                row = message_row[m]
-                v = node[row]
-                begin = take(v, row, now)
-                share = min(backlog[v] - now, work[row] * n_slots[v])
-                cycles[m] = max(cycles[m], share) + (begin - now) * idle
-            if room[place] + 1e-9 < speed[m]:  # beside slower ones it has what they leave
-                cycles[m] = math.ceil(cycles[m] * speed[m] / room[place])
-                speed[m] = room[place]
-            time, mine = cycles[m], speed[m]
-            room[place] -= mine
-            busy[place] += time * mine
-            if credits[place]:
-                time = spend(place, m, now, time)
-            if hop:  # flits come in the bursts in which the link before let them go
-                time = max(time, worms[m][3])
-            last = hop + 1 == len(path)
-            if last:
-                push(events, (now + latency[place] + time + receive, _DONE, m))
-            else:
-                push(events, (now + latency[place] + 1, _HEAD, m))
-            if last or time <= held[m]:
-                push(events, (now + time, _RELEASE, m, place, mine))
-            if hop and time > held[m]:  # the link before has been held back until now
-                before = path[hop - 1]
-                tail = max(worms[m][1] + time, now - latency[before] + time - held[m])
-                push(events, (max(tail, now), _RELEASE, m, before, worms[m][2]))
-            if not last:
-                worms[m] = [hop, now, mine, time]
-
-        def serve(place, now, fresh=-1):
-            """Start what can start: worms on their way first, then the node's own messages, of
-            which `fresh` is ready since now.
-            """
-            line, mine = waiting[place], ready[place]
-            while line and room[place] + 1e-9 >= speed[line[0]] / 2:
-                m = line.popleft()
-                start(m, worms[m][0] + 1, now)
-            while mine and not line:
-                at, m = mine[0]
-                if room[place] + 1e-9 < speed[m] / 2 or at >= head_of[place] + window:
-                    break
-                pop(mine)
-                leave(place, at)
-                start(m, 0, now, m == fresh)
+        worms = Worms(self, push, read)
+        cycles = worms.cycles
 
         def supply(source, now):
             """A message's chunks are in place, or a terminal row is done: rows wait for less."""
@@ -420,31 +342,28 @@ class _Run:
                     summing[v] = begin + lead[row] + adds[row]
                 begin += lead[row]
                 finish = max(finish, begin + adds[row])
-                push(events, (begin + max(0, adds[row] - sending[row]), _FINAL, terminal[row]))
+                push((begin + max(0, adds[row] - sending[row]), FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):
                 if cycles[m]:
-                    push(events, (now + lead[row], _READY, m))
+                    push((now + lead[row], READY, m))
                 else:  # its chunks are empty: nothing to send
-                    leave(paths[path_of[m]][0], position[m])
-                    push(events, (now, _DONE, m))
+                    worms.leave(m)
+                    push((now, DONE, m))
 
         for row in t.free_rows.tolist():
             wake(row, network.start)
         while events:
-            now, kind, m, *place = pop(events)
-            if kind == _RELEASE:
-                room[place[0]] += place[1]
-                serve(place[0], now)
-            elif kind == _READY:
-                first = paths[path_of[m]][0]
-                push(ready[first], (position[m], m))
-                serve(first, now, m)
-            elif kind == _FINAL:
+            now, kind, m, *where = heapq.heappop(events)
+            if kind == RELEASE:
+                worms.release(*where, now)
+            elif kind == PART:
+                worms.part(m, *where, now)
+            elif kind == READY:
+                worms.ready(m, now)
+            elif kind == FINAL:
                 supply(m, now)
-            elif kind == _HEAD:
-                ahead = paths[path_of[m]][worms[m][0] + 1]
-                waiting[ahead].append(m)
-                serve(ahead, now)
+            elif kind == HEAD:
+                worms.head(m, *where, now)
             else:
                 delivered += 1
                 if progress and delivered % 50_000 == 0:
@@ -457,11 +376,21 @@ class _Run:
                 parked[v] += floats[m]
                 parked_most = max(parked_most, parked[v])
                 supply(m, now)
-        return self.result(finish, delivered, parked_most, busy, need)
+        return self.result(finish, delivered, parked_most, worms.busy, need)
 
     def result(self, finish, delivered, parked, busy, need):
         """The Result of what a loop left; ValueError if some message never left."""
         return _result(self.traffic, self.speed, finish, delivered, parked, busy, need)
+
+
+def _circular(before, behind, n_places):
+    """Whether what waits for a place from another one can wait for itself: pairs in a circle."""
+    while len(before):
+        leads_on = np.bincount(before, minlength=n_places)[behind] > 0
+        if leads_on.all():
+            return True
+        before, behind = before[leads_on], behind[leads_on]
+    return False
 
 
 def _runs(network, progress):
