@@ -46,9 +46,11 @@ class Network:
     wire_ratio : float
         Bytes on the wire per byte of floats: 1 without a codec.
     buffer : int
-        Bytes that an input of a switch holds while the output is busy, and what a link's sender has
-        credits for. Where that does not cover the round trip, it leaves at full speed and waits for
-        credits; with interfaces that ports share, links slow down to buffer / (2 latency).
+        Bytes of the buffer at the end of each link, times its bandwidth: what its sender has
+        credits for, and what a switch holds, of all messages together, while outputs are busy; see
+        `worms`. Where that does not cover the round trip, a link leaves at full speed and waits
+        for credits; with interfaces that ports share, buffers never fill, and links slow down to
+        buffer / (2 latency).
     credit : int
         Cycles of the credits' way beside the two latencies: from a flit that spends one to the one
         that may spend it again.
@@ -241,7 +243,8 @@ class _Run:
 
     def _buffers(self, topology, buffer):
         """Which buffer lies behind each place of a path, and how large it is: `pools` of each path
-        and hop, `pool_size`; and which places are `mixed`, with several for what passes on.
+        and hop, `pool_size`; and which places are `mixed`, with several of virtual channels.
+        Fewer bytes than `pool_grain` are not told apart from what comes just before.
 
         One of `buffer` bytes, times the bandwidth, behind each link that leads on. Where messages
         could wait for each other in a circle, each link has one per hop of a path, as networks
@@ -256,13 +259,15 @@ class _Run:
         circle = _circular(pairs // n_places, pairs % n_places, n_places)
         kinds = (place * (sizes.max() + 1) + hop * circle) * 2 + last
         kinds, pool = np.unique(kinds, return_inverse=True)
-        self.pools = np.split(pool, np.cumsum(sizes)[:-1])
+        self.pools = [part.tolist() for part in np.split(pool, np.cumsum(sizes)[:-1])]
         where, ends = kinds // 2 // (sizes.max() + 1), kinds % 2 == 1
         size = np.full(n_places, math.inf)
-        size[: topology.n_links] = buffer * topology.bandwidth
-        credits = np.array(self.credits)
-        self.pool_size = np.where(ends, np.where(credits, credits, math.inf)[where], size[where])
-        self.mixed = (np.bincount(where[~ends], minlength=n_places) > 1) & circle
+        size[: topology.n_links] = np.floor(buffer * topology.bandwidth)
+        credits = np.floor(self.credits)
+        held = np.where(ends, np.where(credits, credits, math.inf)[where], size[where])
+        self.pool_size = held.tolist()
+        self.pool_grain = np.minimum(self.network.link_bytes_per_cycle, held / 16).tolist()
+        self.mixed = ((np.bincount(where, minlength=n_places) > 1) & circle).tolist()
 
     def run(self, progress):
         """The Result. One pass over a heap of (cycle, kind, message) events."""

@@ -24,7 +24,7 @@ struct Input {  // as network_run.py lays it out
 	const double *capacity;  // the same, at the start
 	const double *credits, *round_trip;  // of places
 	const uint8_t *mixed;  // of places
-	const double *pool_size;
+	const double *pool_size, *pool_grain;  // of buffers
 	const int64_t *queue_start;  // n_places + 1: where a place's flags begin
 	const int32_t *path_of, *dst, *position, *message_row;
 	const uint8_t *reduces;
@@ -70,7 +70,7 @@ using Shares = std::deque<Share>;
 struct Stage {
 	int64_t m;
 	int32_t hop, place, pool;
-	double left;
+	double grain, left;
 	Shares supply = {}, line = {};
 	double share = 0, pace = 0, at = 0, have = 0, window = 0, most = 0, debt = 0, due = -1;
 	bool begun = false, clear = false, on = false, halted = false;
@@ -78,13 +78,15 @@ struct Stage {
 
 constexpr double LEAST = 1e-6;  // bytes that are none
 
-void insert(Shares &line, double since, double lasts, double part) {
+void insert(Shares &line, double since, double lasts, double part, double grain) {
 	auto at = line.end();
 	while (at != line.begin() && std::prev(at)->since > since) --at;
-	if (at != line.begin() && at == line.end()) {
-		auto &[first, before, size] = line.back();
-		if (first + before == since && before * part == lasts * size) {
-			before += lasts, size += part;
+	if (at != line.begin()) {
+		auto &[first, before, size] = *std::prev(at);
+		double end = first + before;
+		bool small = (size < grain || part < grain) && since <= end + 1;
+		if (small || (since == end && before * part == lasts * size)) {
+			before = std::max(end, since + lasts) - first, size += part;
 			return;
 		}
 	}
@@ -101,7 +103,7 @@ void settle(Shares &line, double now) {
 }
 
 void own(Stage &stage, double since, double lasts, double part) {
-	insert(stage.line, since, lasts, part);
+	insert(stage.line, since, lasts, part, stage.grain);
 	stage.have += part;
 }
 
@@ -262,7 +264,8 @@ struct Run {
 		if (!hop) {
 			auto &stages = worms[m];
 			for (int32_t i = 0; i < n; i++)
-				stages.push_back({m, i, place_of(m, i), pool_of(m, i), size});
+				stages.push_back({m, i, place_of(m, i), pool_of(m, i),
+				                  in.pool_grain[pool_of(m, i)], size});
 			stages[0].supply.push_back({now, 0, size});
 		}
 		Stage &stage = worms[m][hop];
@@ -270,8 +273,8 @@ struct Run {
 		stage.at = now, stage.pace = time / size, stage.share = share;
 		int32_t pool = stage.pool;
 		auto &line = free[pool];
-		stage.most =
-		    std::min(in.pool_size[pool] * std::min(share / in.capacity[place], 1.0), size);
+		double most = in.pool_size[pool] * std::min(share / in.capacity[place], 1.0);
+		stage.most = most < size ? std::min(size, std::max(1.0, std::floor(most))) : size;
 		sending[pool].push_back(&stage);
 		settle(line, now);
 		while (!line.empty() && stage.window < stage.most) {
@@ -408,7 +411,7 @@ struct Run {
 		} else {
 			Stage &ahead = stages[hop + 1];
 			double comes = now + in.latency[stage.place] + 1;
-			ahead.supply.push_back({comes, end - now, part});
+			insert(ahead.supply, comes, end - now, part, in.pool_grain[stage.pool]);
 			if (fresh) events.push({comes, HEAD, hop + 1, m, 0});
 			if (ahead.begun) go(ahead, now);
 		}
@@ -468,7 +471,7 @@ struct Run {
 			go(stage, now);
 		}
 		if (part > 0) {
-			insert(free[pool], since, lasts, part);
+			insert(free[pool], since, lasts, part, in.pool_grain[pool]);
 			spare[pool] += part;
 			if (!waiting[place].empty() || !ready[place].empty())
 				call(pool, place, std::max(since, now));

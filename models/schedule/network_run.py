@@ -1,4 +1,4 @@
-"""Compiled twin of the event loop of `gradnic.models.schedule.network_model` and of `worms`, in C++.
+"""Compiled twin, in C++, of the event loop of `gradnic.models.schedule.network_model` and `worms`.
 
 The same events in the same order and the same arithmetic, so the same figures; the tests hold both
 against each other. Some thirty times as fast.
@@ -16,12 +16,14 @@ WORTH = 20_000
 
 _LOOP = CompiledLoop(
     Path(__file__).with_suffix(".cpp"),
-    ("n_messages", "n_rows", "n_places", "n_nodes", "n_free", "n_pools", "window", "together", "turn"),
+    ("n_messages", "n_rows", "n_places", "n_nodes", "n_free", "n_pools", "window", "together",
+     "turn"),
     ("start", "receive", "credit"),
     {
         "path_start": np.int64, "hops": np.int32, "pools": np.int32, "rate": np.float64,
         "latency": np.float64, "room": np.float64, "capacity": np.float64, "credits": np.float64,
-        "round_trip": np.float64, "mixed": np.uint8, "pool_size": np.float64, "queue_start": np.int64, "path_of": np.int32,
+        "round_trip": np.float64, "mixed": np.uint8, "pool_size": np.float64,
+        "pool_grain": np.float64, "queue_start": np.int64, "path_of": np.int32,
         "dst": np.int32, "position": np.int32, "message_row": np.int32, "reduces": np.uint8,
         "cycles": np.float64, "wire": np.float64, "lead": np.int64,
         "adds": np.int64, "sending": np.int64,
@@ -56,13 +58,14 @@ def _run(state, progress):
     ends = np.cumsum([len(path) for path in t.paths])
     given = {
         "n_messages": len(t.path), "n_rows": len(t.need), "n_places": t.n_places,
-        "n_nodes": t.n_nodes, "n_free": len(t.free_rows), "n_pools": len(state.pool_size), "window": network.window,
+        "n_nodes": t.n_nodes, "n_free": len(t.free_rows), "n_pools": len(state.pool_size),
+        "window": network.window,
         "together": network.order == "node", "turn": network.turn, "start": network.start,
         "receive": network.receive, "credit": network.credit,
         "path_start": np.concatenate([[0], ends]), "hops": np.concatenate(t.paths),
         "pools": np.concatenate(state.pools), "rate": state.rate, "latency": state.latency,
         "room": state.room, "capacity": state.room, "mixed": state.mixed,
-        "pool_size": state.pool_size,
+        "pool_size": state.pool_size, "pool_grain": state.pool_grain,
         "credits": state.credits, "round_trip": state.round_trip, "wire": state.wire,
         "queue_start": np.concatenate([[0], np.cumsum(np.array(t.queue_lengths) + 1)]),
         "path_of": t.path, "dst": t.dst, "position": t.position, "message_row": t.message_row,

@@ -4,8 +4,8 @@ A message is a worm of bytes. It takes the places of its path one after the othe
 share of the place's bytes per cycle, in the order in which heads come, and keeps a place until its
 last byte has passed. At the end of each link lies a buffer; the link sends what it has credits for.
 Bytes that wait for a place ahead fill the buffer, whoever they belong to; as they go on, credits
-return, a latency later. What has only been waited for passes others: there is a queue per place
-ahead, and one store for all.
+return, a latency later. What stays there lets others pass: there is a queue per place ahead,
+and one store for all.
 
 Bytes move in parts: so many from then to then. A part is as long as what has come, and what there
 are credits for, allow, so an unhindered message is one part, and the arithmetic is exact in time
@@ -25,20 +25,22 @@ class _Stage:
 
     share : of the place, bytes per cycle. pace : cycles per byte. left : bytes that have not gone.
     at : until when the last part goes. supply, line : what has come, and credits, as (from when,
-    cycles until the last, bytes); have : bytes of `line`. window : credits that it has, those that
-    will return included; most : that it may have. debt : bytes that return and have been spent.
-    clear : nothing ahead can hold it up any more. on : it takes its share of the place now.
-    halted : it could go on, and waits for the place. due : when it looks again.
+    cycles until the last, bytes); have : bytes of `line`; grain : see `_insert`. window : credits
+    that it has, those that will return included; most : that it may have. debt : bytes that return
+    and have been spent. clear : nothing ahead can hold it up any more. on : it takes its share of
+    the place now. halted : it could go on, and waits for the place. due : when it looks again.
     """
 
-    __slots__ = ("at", "begun", "clear", "debt", "due", "halted", "have", "hop", "left", "line", "m",
-                 "most", "on", "pace", "place", "pool", "share", "supply", "window")  # fmt: skip
+    __slots__ = ("at", "begun", "clear", "debt", "due", "grain", "halted", "have", "hop", "left",
+                 "line", "m", "most", "on", "pace", "place", "pool", "share", "supply",
+                 "window")  # fmt: skip
 
-    def __init__(self, m, hop, place, pool, size):
+    def __init__(self, m, hop, place, pool, grain, size):
         self.m, self.hop, self.place, self.pool, self.left = m, hop, place, pool, size
         self.supply, self.line = deque(), deque()
         self.share = self.pace = self.at = self.have = self.window = self.most = self.debt = 0.0
         self.due = -1.0
+        self.grain = grain
         self.begun = self.clear = self.on = self.halted = False
 
 
@@ -75,6 +77,7 @@ class Worms:
         self._short = [c > 0 for c in state.credits]
         self._free = [deque([(0.0, 0.0, size)]) for size in self._size]
         self._spare = list(self._size)  # bytes of `_free`
+        self._grain = state.pool_grain
         self._sending = [[] for _ in self._size]  # stages
         self._again = [-1.0] * len(self._size)  # when who waits for credits looks next
         self._worms = {}  # message: its stages
@@ -186,14 +189,16 @@ class Worms:
             self._push((now + self._latency[place] + time + self._receive, DONE, m))
             return
         if not hop:
-            stages = [_Stage(m, i, p, q, size) for i, (p, q) in enumerate(zip(path, pools))]
+            stages = [_Stage(m, i, p, q, self._grain[q], size)
+                      for i, (p, q) in enumerate(zip(path, pools, strict=True))]  # fmt: skip
             self._worms[m] = stages
             stages[0].supply.append((now, 0.0, size))
         stage = self._worms[m][hop]
         stage.begun = stage.on = True
         stage.at, stage.pace, stage.share = now, time / size, share
         pool, line = stage.pool, self._free[stage.pool]
-        stage.most = min(self._size[pool] * min(share / self._capacity[place], 1), size)
+        most = self._size[pool] * min(share / self._capacity[place], 1)
+        stage.most = min(size, max(1, math.floor(most))) if most < size else size
         self._sending[pool].append(stage)
         self._settle(line, now)
         while line and stage.window < stage.most:
@@ -329,7 +334,7 @@ class Worms:
                 self._give(stage, now + self._round_trip[stage.place], end - now, part, now)
         else:
             ahead, comes = stages[hop + 1], now + self._latency[stage.place] + 1
-            ahead.supply.append((comes, end - now, part))
+            _insert(ahead.supply, comes, end - now, part, self._grain[stage.pool])
             if fresh:
                 self._push((comes, HEAD, m, hop + 1))
             if ahead.begun:
@@ -381,9 +386,7 @@ class Worms:
             self._own(stage, since, used, keep)
         if part > keep:
             stage.window -= part - keep
-            self._share_out(
-                stage.pool, stage.place, since + used, lasts - used, part - keep, now
-            )
+            self._share_out(stage.pool, stage.place, since + used, lasts - used, part - keep, now)
         if keep > 0:
             self._go(stage, now)
 
@@ -402,25 +405,29 @@ class Worms:
             self._look_ahead(stage.m, stage.hop, now)
             self._go(stage, now)
         if part > 0:
-            _insert(self._free[pool], since, lasts, part)
+            _insert(self._free[pool], since, lasts, part, self._grain[pool])
             self._spare[pool] += part
             if self._waiting[place] or self._ready[place]:
                 self._call(pool, place, max(since, now))
 
     @staticmethod
     def _own(stage, since, lasts, part):
-        _insert(stage.line, since, lasts, part)
+        _insert(stage.line, since, lasts, part, stage.grain)
         stage.have += part
 
 
-def _insert(line, since, lasts, part):
-    """An entry in its place by time; what goes on evenly is one."""
+def _insert(line, since, lasts, part, grain):
+    """An entry in its place by time; what goes on evenly is one, as is what goes on at all where
+    one of both has less than `grain` bytes, so that entries do not fall to dust.
+    """
     at = len(line)
     while at and line[at - 1][0] > since:
         at -= 1
-    if at and at == len(line):
-        first, before, size = line[-1]
-        if first + before == since and before * part == lasts * size:
-            line[-1] = first, before + lasts, size + part
+    if at:
+        first, before, size = line[at - 1]
+        end = first + before
+        small = (size < grain or part < grain) and since <= end + 1
+        if small or (since == end and before * part == lasts * size):
+            line[at - 1] = first, max(end, since + lasts) - first, size + part
             return
     line.insert(at, (since, lasts, part))

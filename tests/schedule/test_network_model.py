@@ -420,6 +420,20 @@ def test_best_for_a_tensor_tells_before_the_work_what_is_too_large():
         fastest(parse("fattree:2x2"), 4096, Network(), chunks=0)
 
 
+def test_best_cuts_messages_that_are_longer_than_buffers():
+    """64 MiB on two boxes: messages of 26 KiB in buffers of 5,088 bytes; 960 steps a phase make
+    them 6.5 KiB. Where they are no longer than half a buffer, nothing finer is tried.
+    """
+    net, fast = parse("nvlink:2x8x8"), Network(read_per_cycle=128, reduce_per_cycle=128)
+    cycles = {}
+    for buffer in 5088, 1 << 20:
+        tries = fastest(net, 64 * MIB, dataclasses.replace(fast, buffer=buffer))[1]
+        cycles[buffer] = {one.chunks: one.cycles for one in tries if one.algorithm == "forest"}
+    assert set(cycles[5088]) == {40, 160, 640}
+    assert set(cycles[1 << 20]) == {40, 160}
+    assert cycles[5088][640] < 0.95 * cycles[5088][160]
+
+
 def test_what_is_best_depends_on_links_and_size():
     net = parse("mesh:4x4")
     names = {

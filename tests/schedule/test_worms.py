@@ -221,7 +221,8 @@ def alone(paths, sizes, *, buffer, width=1.0, latency=10):
         ),
         pools=paths,
         pool_size=[np.inf if place in ends else buffer * speed[place] for place in range(n)],
-        mixed=[False] * n, latency=[latency] * n, room=speed, round_trip=[0] * n, receive=0,
+        pool_grain=[0.0] * n, mixed=[False] * n, latency=[latency] * n, room=speed,
+        round_trip=[0] * n, receive=0,
         network=replace(PLAIN, link_latency=latency), wire=FLIT * np.array(sizes, float),
         cycles=np.array(sizes), rate=[float(FLIT)] * len(paths), credits=[0.0] * n,
     )  # fmt: skip

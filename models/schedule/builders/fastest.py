@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..all_reduce import chunk_length
+from ..bounds import worst_cut
 from ..network_model import simulate
 from .bfb import bfb
 from .catalog import CHUNKED, build, check_work
@@ -23,6 +24,7 @@ _LAGS, _AHEAD = (0, 1, 2, 3), (0.5, 1)  # of `timed`
 _MOST_MESSAGES = 1 << 18  # of a table with several chunks a shard: seconds to simulate
 _REPEATS = (4, 16, 64, 256)
 _LEAST_BYTES = 64  # of a chunk: the 16 floats that chunks are rounded up to
+_FINE_MESSAGES = 1 << 20  # of ForestColl's trees cut so that buffers hold messages
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ def fastest(
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
     doubling, HDRM, double binary tree, BFB, overlapped phases, ForestColl's trees through switches
-    up to 256 nodes and on uneven direct links up to 64, trees in switches that sum and multicast,
-    for offload cards `timed` up to 64. Those of more than one chunk, and on more than 512 nodes all
-    but MultiTree, ring and halving-doubling, are left out where too large.
+    up to 256 nodes and on uneven direct links up to 64, in two numbers of chunks, or three where
+    messages would be longer than half a buffer (1,048,576 of them at most), trees in switches that
+    sum and multicast, for offload cards `timed` up to 64. Those of more than one chunk, and on more
+    than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
     """
     check_work(topology, chunks)
     found, tries = None, []
@@ -104,6 +107,17 @@ def _counts(topology, n_bytes, network):
     return [k for k, length in lengths.items() if network.cards.suits(length)][:5] or [1]
 
 
+def _steps(topology, n_bytes, network):
+    """Steps a phase to try of ForestColl's trees: many where messages of fewer are longer than half
+    a buffer, so that worms that wait hold the links behind them.
+    """
+    n = topology.n_nodes
+    per_step = n / float(worst_cut(topology))  # chunks
+    long = n_bytes > 240 * per_step * network.buffer / 2
+    few = 2 * (n - 1) * 960 * per_step <= _FINE_MESSAGES
+    return (60, 240, 960) if long and few and n <= 64 else (60, 240)
+
+
 def _candidates(topology, n_bytes, network, chunks, seed):
     n = topology.n_nodes
     if topology.sums and topology.multicasts:
@@ -136,7 +150,7 @@ def _candidates(topology, n_bytes, network, chunks, seed):
         if n <= 64 and k <= 4:
             yield "multistart", lambda k=k: multistart(topology, chunks=k, seed=seed)
     if n <= 64 if topology.direct and topology.uneven else n <= 256 and not topology.direct:
-        for steps in (60, 240) if chunks is None else [240]:
+        for steps in _steps(topology, n_bytes, network) if chunks is None else [240]:
             yield "forest", lambda steps=steps: forest(topology, chunks=chunks, steps=steps)
     if n <= 64:
         yield "overlapped", lambda: overlapped(topology, chunks=chunks, seed=seed)

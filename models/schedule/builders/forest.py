@@ -9,6 +9,7 @@ splitting; here trees grow through them while every cut is kept (`arborescences`
 import itertools
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,7 @@ _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for f
 _TREES = 24  # per root, at most
 _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
 _EXACT = 64  # nodes up to which steps are chosen by integer programs, where that is better
+_EXACT_EDGES = 50_000  # and tree edges of all chunks: above, the programs take minutes
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
@@ -93,6 +95,7 @@ def _scaled(topology):
     raise ValueError(f"{topology.name}: more than {_TREES} trees a root are needed")
 
 
+@lru_cache(maxsize=2)  # of one network and its reverse, cut into several numbers of chunks
 def _trees(topology):
     """(k, trees): per tree {child: (parent, links)}, root outwards; tree r * k + j has root r."""
     n = topology.n_nodes
@@ -171,12 +174,12 @@ def _gathers(topology, trees, copies, routes):
 def _placed(topology, edges, paths, copies):
     """As `listing.place`, of both ways to choose a step's chunks the one with fewer steps.
 
-    The integer program is tried up to 64 nodes, where the first way loses more than 1 % and some
-    order may be shorter.
+    The integer program is tried up to 64 nodes and 50,000 edges, where the first way loses more
+    than 1 % and some order may be shorter.
     """
     slots, kept = quantum(topology.bandwidth), len(paths)
     first = place(topology, edges, paths, copies, slots)
-    if topology.n_nodes > _EXACT:
+    if topology.n_nodes > _EXACT or len(edges) * copies > _EXACT_EDGES:
         return first
     fullest, any_order = least_steps(topology, edges, paths[:kept], copies, slots)
     if first[0].max() + 1 <= max(1.01 * fullest, any_order):
