@@ -30,10 +30,8 @@ class _State:
         self.id_too = Signal(self.job.job.id.shape(), reset_less=True)
         self.gen = Signal.like(self.job.job.gen, reset_less=True)
         self.epoch = Signal(EPOCH_WIDTH)
-        self.thc = Signal()
         self.stage = Signal(2)
-        self.has_passed = Signal()
-        self.armed, self.taken = signals("armed taken")
+        self.thc, self.has_passed, self.armed, self.taken = signals("thc has_passed armed taken")
         self.count = Signal(range(max(FLUSH_CYCLES, SETTLE_CYCLES)))
         # how it ended, or is to end
         self.status = Signal(JobStatus)
@@ -43,13 +41,11 @@ class _State:
         self.stopped, self.failed, self.spoiled = signals("stopped failed spoiled")
         self.good = (self.status == JobStatus.DONE) | (self.status == JobStatus.SHORT)
         self.bereft = Signal()  # its engine is another one's
-        # of the watchdog
+        # of the watchdog; closes: memory is closed, or about to be
         self.idle = Signal(32)
-        self.late = Signal()
-        self.overdue, self.was_told = signals("overdue was_told")
-        self.ends = Signal()
+        self.late, self.overdue, self.was_told = signals("late overdue was_told")
+        self.ends, self.closes = signals("ends closes")
         self.ended = Signal(2)
-        self.closes = Signal()  # memory is closed, or about to be
 
 
 class JobContext(wiring.Component):
@@ -184,6 +180,9 @@ class JobContext(wiring.Component):
             self._go_on(m, s)
             self._end(m, s)
         one_hot(fsm)
+        with m.If(~Cat(map(fsm.ongoing, fsm.encoding)).any()):  # none of its states: an upset
+            m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
+            m.d.sync += fsm.state.eq(fsm.encoding["HUSH"])
         return m
 
     def _show(self, m, s):
@@ -287,6 +286,7 @@ class JobContext(wiring.Component):
             m.d.sync += [
                 *(flag.eq(0) for flag in (s.stopped, s.failed, s.spoiled, s.overdue, s.was_told)),
                 *(s.stage.eq(NORMS), s.detail.eq(0), s.given_up.eq(0), s.has_passed.eq(0)),
+                s.status.eq(JobStatus.MEMORY),  # where an upset ends it before it is judged
             ]
             with m.If(self.take):
                 m.d.sync += [s.job.eq(self.prepared), s.id_too.eq(~self.prepared.job.id)]
@@ -321,7 +321,7 @@ class JobContext(wiring.Component):
     def _run(self, m, s):
         """One round: its pass, then packets; a job with THC comes here twice."""
         with m.State("CLEAR"):
-            m.d.sync += [s.least.eq(-1), s.most.eq(0)]
+            m.d.sync += [s.least.eq(-1), s.most.eq(0), s.status.eq(JobStatus.MEMORY)]
             m.d.comb += self.clear.eq(1)
             m.next = "BEGIN"
         with m.State("BEGIN"):
@@ -380,7 +380,7 @@ class JobContext(wiring.Component):
             self._wait(m, s, "CLEAR")
         with m.State("DECODE"):
             self._unless(m, s)
-            with m.Elif(s.has_passed):
+            with m.Elif(s.has_passed | ~s.thc):  # without THC: an upset brought it here
                 m.next = "END"
 
     def _end(self, m, s):

@@ -146,6 +146,7 @@ class Twin:
     def _free(self, i, was, thc, passes):
         self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
         self.stage = self.detail = self.given_up = self.has_passed = 0
+        self.status = JobStatus.MEMORY
         if i["take"]:
             job = _told(i["packet"])
             self._goes("CLEAR", packet=i["packet"], job=job, id_too=job["id"])
@@ -159,7 +160,7 @@ class Twin:
         self._goes("AGAIN" if was["count"] else "CLEAR", count=was["count"] - 1)
 
     def _clear(self, i, was, thc, passes):
-        self._goes("BEGIN", least=4095, most=0)
+        self._goes("BEGIN", least=4095, most=0, status=JobStatus.MEMORY)
 
     def _begin(self, i, was, thc, passes):
         self.state = "CLEARING"
@@ -210,7 +211,7 @@ class Twin:
         if was["stopped"] or was["failed"] or (was["late"] and passes):
             status = JobStatus.ABORTED if was["stopped"] else JobStatus.MEMORY
             self._goes("HUSH", status=status, count=SETTLE_CYCLES - 1)
-        elif was["has_passed"]:
+        elif was["has_passed"] or not thc:
             self.state = "END"
 
     def _end(self, i, was, thc, passes):

@@ -131,6 +131,19 @@ def test_a_frame_whose_beat_is_half_another_one_fails_jobs(ring, names, at):
     assert what_helps(ring) == ""
 
 
+def test_no_state_of_a_context_needs_a_reset(ring, names):
+    """Every bit of it, all over a round: states that are none, too, and of jobs of another kind."""
+    bits = [b for b, name in enumerate(names) if re.search(r"context\d+\.fsm_state\d*$", name)]
+    assert len(bits) >= 8
+    usual, exact, _ = ring.round()
+    assert exact
+    for k, bit in enumerate(bits):
+        for part in range(1, 6):
+            cycles, *_ = ring.round((k % 3, bit, usual * part // 7 + 13 * k))
+            assert cycles is not None or ring.abort(), (names[bit], part)
+            assert what_helps(ring) in ("", "next"), (names[bit], part)
+
+
 WATCHED = [
     *(f"engine0.{name}" for name in ("decoder.near", "decoder.passed", "located", "maker.told")),
     *(f"engine0.maker.{name}.queue" for name in ("image", "scaler")),
