@@ -44,7 +44,7 @@ _OPERATORS = {  # (m, n, k) of its arguments and its result
     ),
     **dict.fromkeys(
         (_aten.convolution, _aten._convolution),
-        lambda args, result: _convolution(*args[:2], args[6], result),
+        lambda args, result: _convolution(args[0], args[1], args[6], result),
     ),
     _aten._trilinear: lambda args, result: _trilinear(args[1], result),
 }
