@@ -15,7 +15,7 @@ from .bit_packer import BitUnpacker
 from .block_beats import before_last_beat, block_beats
 from .float_times import Float, IntToFloat, Times, unpacked
 from .hadamard import Hadamard, check_shape
-from .shared_random import BlockHash, SerialBlockHash, Signs
+from .shared_random import BlockHash, SerialBlockHash, Signs, asked
 
 Sums = data.StructLayout({"word": 32, "number": 32})
 Seeds = data.StructLayout({"sign_word": 32, "scale": Float, "nothing": 1, "infinite": 1})
@@ -178,10 +178,7 @@ class ThcDecoder(wiring.Component):
             self.blocks.ready.eq(room.open),
             room.take.eq(takes),
             room.give.eq(seeds.take),
-            hashes.sign_key.eq(self.sign_key),
-            hashes.tensor_hash.eq(self.tensor_hash),
-            hashes.valid.eq(takes),
-            hashes.block.eq(self.blocks.p.number),
+            *asked(hashes, self, takes),
             *(times.a[name].eq(value) for name, value in unpacked(word).items()),
             *(times.b[name].eq(value) for name, value in unpacked(self.unit).items()),
         ]
@@ -213,10 +210,7 @@ class ThcDecoder(wiring.Component):
             self.blocks.ready.eq(room.open & ~busy),
             room.take.eq(takes),
             room.give.eq(seeds.take),
-            hashes.sign_key.eq(self.sign_key),
-            hashes.tensor_hash.eq(self.tensor_hash),
-            hashes.valid.eq(takes),
-            hashes.block.eq(self.blocks.p.number),
+            *asked(hashes, self, takes),
             *(times.a[name].eq(value) for name, value in unpacked(word).items()),
             *(times.b[name].eq(value) for name, value in unpacked(self.unit).items()),
             seeds.i.valid.eq(hashes.done),

@@ -16,7 +16,7 @@ from .block_beats import before_last_beat, block_beats
 from .hadamard import Hadamard, check_shape, rotation
 from .quantize import Cell, Quantize
 from .scale import F, Factor, Reciprocal, Scale, SerialReciprocal
-from .shared_random import BlockHash, Hashes, RandomBytes, SerialBlockHash, Signs
+from .shared_random import BlockHash, Hashes, RandomBytes, SerialBlockHash, Signs, asked
 
 Block = data.StructLayout({"word": 32, "number": 32, "silent": 1})
 Seeds = data.StructLayout({"scale": Factor, "hashes": Hashes})
@@ -252,10 +252,7 @@ class ThcEncoder(wiring.Component):
             room.take.eq(takes),
             room.give.eq(seeds.take),
             hashes.random_key.eq(self.random_key),
-            hashes.sign_key.eq(self.sign_key),
-            hashes.tensor_hash.eq(self.tensor_hash),
-            hashes.valid.eq(takes),
-            hashes.block.eq(self.blocks.p.number),
+            *asked(hashes, self, takes),
             reciprocal.log4.eq(self.log4),
             reciprocal.tensor.eq(self.tensor),
             reciprocal.word.eq(self.blocks.p.word),
@@ -287,10 +284,7 @@ class ThcEncoder(wiring.Component):
             room.take.eq(takes),
             room.give.eq(seeds.take),
             hashes.random_key.eq(self.random_key),
-            hashes.sign_key.eq(self.sign_key),
-            hashes.tensor_hash.eq(self.tensor_hash),
-            hashes.valid.eq(takes),
-            hashes.block.eq(self.blocks.p.number),
+            *asked(hashes, self, takes),
             reciprocal.log4.eq(self.log4),
             reciprocal.tensor.eq(self.tensor),
             reciprocal.start.eq(takes),

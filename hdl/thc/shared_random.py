@@ -201,6 +201,18 @@ class SerialBlockHash(wiring.Component):
         return m
 
 
+def asked(hashes, worker, takes):
+    """Statements that give a hash of blocks the keys of signs of `worker`, an encoder or a decoder,
+    and the block that it takes in the cycle of `takes`.
+    """
+    return [
+        hashes.sign_key.eq(worker.sign_key),
+        hashes.tensor_hash.eq(worker.tensor_hash),
+        hashes.valid.eq(takes),
+        hashes.block.eq(worker.blocks.p.number),
+    ]
+
+
 class RandomBytes(wiring.Component):
     """Rounding bytes of a block's beats, in step with them.
 
