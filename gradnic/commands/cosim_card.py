@@ -96,6 +96,8 @@ def command(
       gradnic cosim card --topology ring:3 --buckets 4 --bytes 64KiB --loss 0.05 --p 0.2
       gradnic cosim card --topology ring:3 --codec thc --buckets 8 --bytes 16KiB --active 4
       gradnic cosim card --topology ring:2 --lanes 16 --buckets 8 --memory ddr4-2400
+      gradnic cosim card --topology torus:2x2 --lanes 8 --port-lanes 4 --buckets 4 --bytes 16KiB
+      gradnic cosim card --topology ring:3 --buckets 4 --queue 12288 --mark 4096 --egress card
     """
     from gradnic.models.offload.cluster import LinkFaults
     from gradnic.models.schedule.builders import build
@@ -135,7 +137,8 @@ def command(
         settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
         cosim_jobs.run(
             topology, algorithm, chunks=chunks, codec=codec, settings=settings, block=block,
-            lanes=lanes, faults=faults, p=p, at_share=give_up == "share", n_buckets=n_buckets,
+            lanes=lanes, port_lanes=port_lanes, queues=(queue, mark) if queue else None,
+            egress=egress, faults=faults, p=p, at_share=give_up == "share", n_buckets=n_buckets,
             n_bytes=n_bytes, op=op, kind=kind, collective=collective, root=root,
             jobs_file=jobs_file, memory=memory, channels=channels, clock=clock,
             n_active=n_active, n_engines=n_engines, watchdog=watchdog, plot_file=plot_file,

@@ -15,8 +15,7 @@ from gradnic.text_file import shown_path
 from .cosim_parts import show_verdict
 
 _NOT_YET = (
-    "port_lanes", "spray", "important", "queue", "mark", "egress", "pace", "iteration",
-    "elements", "files",
+    "spray", "important", "pace", "iteration", "elements", "files",
 )  # fmt: skip
 
 
@@ -78,9 +77,9 @@ def job_options(function):
 
 
 def run(
-    topology, algorithm, *, chunks, codec, settings, block, lanes, faults, p, at_share, n_buckets,
-    n_bytes, op, kind, collective, root, jobs_file, n_active, n_engines, watchdog, plot_file,
-    pcap_file, json_file, memory=None, channels=2, clock=250.0,
+    topology, algorithm, *, chunks, codec, settings, block, lanes, port_lanes, queues, egress,
+    faults, p, at_share, n_buckets, n_bytes, op, kind, collective, root, jobs_file, n_active,
+    n_engines, watchdog, plot_file, pcap_file, json_file, memory=None, channels=2, clock=250.0,
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
@@ -111,7 +110,8 @@ def run(
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
             n_engines=n_engines or 0, faults=faults, settings=settings, block=block,
-            watchdog=watchdog, p=p, at_share=at_share,
+            watchdog=watchdog, p=p, at_share=at_share, port_bytes=port_lanes and 4 * port_lanes,
+            **{"queues" if egress == "card" else "switches": queues},
             dram=timing(memory, channels, 4 * lanes, clock) if memory else None,
         )  # fmt: skip
     columns = ("job", "class", "bytes", "posted", "done", "status")
@@ -131,6 +131,8 @@ def run(
     given_up = sum(job["given_up"] for job in outcome.jobs)
     if given_up:
         screen.print(f"given up: {given_up} bytes, times the leaves that they stood for")
+    if queues:
+        screen.print(f"dropped and marked by queues: {outcome.dropped}, {outcome.marked}")
     if outcome.nmse is not None:
         screen.print(f"error of THC against the mean, NMSE: {outcome.nmse:.3g}")
     if outcome.barked:
@@ -140,7 +142,7 @@ def run(
         )
     show_verdict(screen, outcome.ok, outcome.first)
     if plot_file:
-        picture = drawn(outcome, posted, link_bytes=4 * lanes, title=title)
+        picture = drawn(outcome, posted, link_bytes=4 * (port_lanes or lanes), title=title)
         write_picture(plot_file, picture, dpi=110)
     if pcap_file:
         pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.sent])
@@ -162,6 +164,12 @@ def run(
             "algorithm": algorithm,
             "codec": codec,
             "lanes": lanes,
+            "port_lanes": port_lanes or lanes,
+            **(
+                {"frames_dropped": outcome.dropped, "frames_marked": outcome.marked}
+                if queues
+                else {}
+            ),
             "active": n_active,
             "engines": n_engines or n_active,
             **({"memory": memory, "channels": channels} if memory else {}),

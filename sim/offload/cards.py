@@ -74,7 +74,8 @@ class Cards:
     ----------
     library, _ports : of `gradnic.sim.offload.library.build`
     table, books : schedule table, and addresses, a dict {node: address} a node
-    n_ranks : int, entries of a place
+    n_ranks, n_ports : int, entries of a place, ports of a card
+    egress : (int, int), beats that an egress queue of the cards holds, and marks from; or None
     """
 
     def __del__(self):
@@ -161,6 +162,14 @@ class Cards:
             self._write(node, "tag_write", entry)
         self._set(node, "tag_write", {})
 
+    def _queues(self, node):
+        """Load what egress queues hold, and mark from, if there are any."""
+        if self.egress:
+            limit, threshold = self.egress
+            for address, beats in enumerate([threshold] * 8 + [limit]):
+                self._write(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
+            self._set(node, "queue_write", {})
+
     def _routes(self):
         """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
         n = self.table.n_nodes
@@ -240,6 +249,28 @@ class Cards:
         numbers = (ctypes.c_int64 * len(names))()
         self.library.cluster_counts(self._self, node, numbers)
         return dict(zip(names, numbers, strict=True))
+
+    def queued(self, node):
+        """int64 (n_ports, 2, 8, 4): frames that cards with egress queues counted so far, by
+        importance, queue, and what became of them: enqueued, and marked, dropped at the threshold,
+        at the limit.
+        """
+        found = np.zeros((self.n_ports, 2, 8, 4), np.int64)
+        for port, flat in enumerate(found.reshape(self.n_ports, -1)):
+            for count in range(flat.size):
+                self._set(node, "queue_shown", {"count": count, "port": port})
+                self._tick(node)
+                flat[count] = self._get(node, "queue_count")
+        return found
+
+    def by_queues(self):
+        """Frames that queues dropped, and marked, so far: the cards' own, or those of switches."""
+        nodes = range(self.table.n_nodes)
+        if self.egress:
+            told = np.array([self.queued(node) for node in nodes]).sum((0, 1, 2, 3))
+            return int(told[2:].sum()), int(told[1])
+        counts = [self.counts(node) for node in nodes]
+        return tuple(sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked"))
 
     def _sent(self):
         records, octets = ctypes.c_void_p(), ctypes.c_void_p()

@@ -145,11 +145,11 @@ class OffloadCluster(Cards):
         rows = int(np.bincount(table.rows["node"]).max())
         self.n_ranks = fitting("contributions to a chunk", n_ranks + 1, 4, 8, 15)
         self._rounds = [None] * table.n_nodes  # (tensor, gen) of each card
-        self._n_ports = fitting("ports", n_ports, 4, 8)
+        self.n_ports = fitting("ports", n_ports, 4, 8)
         self.library, self._ports = build(
             layout,
             n_bytes=n_bytes,
-            n_ports=self._n_ports,
+            n_ports=self.n_ports,
             depth=fitting("rows of a node", rows, 512, 2048, 16384),
             n_chunks=fitting("chunks", chunks, 64, 1024, 8192),
             n_packets=fitting("packets", chunks * plan.per_chunk, 1024, 16384),
@@ -194,11 +194,7 @@ class OffloadCluster(Cards):
         rows = table.of(node)
         self._rows(node, self._layout, rows)
         index = self._neighbors(node)
-        if self.egress:
-            limit, threshold = self.egress
-            for address, beats in enumerate([threshold] * 8 + [limit]):
-                self._write(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
-            self._set(node, "queue_write", {})
+        self._queues(node)
         self._places(node, plan, index)
         peers = table.peers[table.peers["node"] == node]
         word = sum(index[int(p["to"])] << 4 * int(p["index"]) for p in peers)
@@ -292,19 +288,6 @@ class OffloadCluster(Cards):
             for bit in (1, 0):
                 self._write(node, "abort", bit)
 
-    def queued(self, node):
-        """int64 (n_ports, 2, 8, 4): frames that cards with egress queues counted so far, by
-        importance, queue, and what became of them: enqueued, and marked, dropped at the threshold,
-        at the limit.
-        """
-        found = np.zeros((self._n_ports, 2, 8, 4), np.int64)
-        for port, flat in enumerate(found.reshape(self._n_ports, -1)):
-            for count in range(flat.size):
-                self._set(node, "queue_shown", {"count": count, "port": port})
-                self._tick(node)
-                flat[count] = self._get(node, "queue_count")
-        return found
-
     def run(self, values, faults=None, *, gen=GEN, link_bytes=None, memory_latency=40,
             max_cycles=None):  # fmt: skip
         """One all-reduce of `values`, (n_nodes, n_elems); a `Result`.
@@ -322,16 +305,10 @@ class OffloadCluster(Cards):
         replicas = [self.replica(node) for node in range(n_nodes)]
         sent, frames = self._sent()
         status = [self._fields(node, "status") for node in range(n_nodes)]
-        counts = [self.counts(node) for node in range(n_nodes)]
-        dropped, marked = (
-            sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked")
-        )
-        if self.egress:
-            told = np.array([self.queued(node) for node in range(n_nodes)]).sum((0, 1, 2, 3))
-            dropped, marked = int(told[2:].sum()), int(told[1])
         return Result(
-            cycles, done, np.stack(replicas), sent, frames, status, self._given(), dropped, marked
-        )
+            cycles, done, np.stack(replicas), sent, frames, status, self._given(),
+            *self.by_queues(),
+        )  # fmt: skip
 
     @property
     def _kind(self):

@@ -77,7 +77,8 @@ class JobCluster(Cards):
     port_bytes : int
         Bytes of a beat at a port; None: `n_bytes`.
     queues : (int, int) or None
-        Cards with egress queues: bytes that one holds, and from which on it marks.
+        Cards with egress queues: bytes that one holds, and from which on it marks. switches : the
+        same of queues of switches, as `gradnic.sim.offload.cluster.OffloadCluster` has them.
     inc, bf16, scale, maxima, gives_up : bool
         Cards with INCEPTIONN, with BF16, with means, with maxima, with jobs that let a share miss.
     at_share : bool
@@ -102,13 +103,13 @@ class JobCluster(Cards):
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
                  maxima=False, bits=None, n_ports=1, n_ranks=1, port_bytes=None,
-                 queues=None, pass_bytes=None):  # fmt: skip
+                 queues=None, switches=None, pass_bytes=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes, self.port_bytes = n_bytes, port_bytes or n_bytes
         self.n_elems = n_elems
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.n_engines = n_active, n_engines or n_active
-        self.watchdog, self.skew, self.queues = watchdog, 0, (0, 0)
+        self.watchdog, self.skew, self.switches = watchdog, 0, switches or (0, 0)
         self.egress = [max(1, n // n_bytes) for n in queues] if queues else None
         self.codec = Inceptionn(1, **(settings or {}))
         self.thc, self.at_share = thc, at_share
@@ -228,11 +229,7 @@ class JobCluster(Cards):
         self._set(node, "landing", self.landing)
         self._set(node, "watchdog", self.watchdog)
         self._set(node, "floor", 28)
-        if self.egress:
-            limit, threshold = self.egress
-            for address, n in enumerate([threshold] * 8 + [limit]):
-                self._write(node, "queue_write", {"enable": 1, "address": address, "beats": n})
-            self._set(node, "queue_write", {})
+        self._queues(node)
         self._tags(node, 0)
 
     def _load_thc(self, node):
@@ -360,7 +357,7 @@ class JobCluster(Cards):
         return Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
             int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0,
-            dead_paths(faults), 0, 0,
+            dead_paths(faults), *self.switches,
         )  # fmt: skip
 
     def _serve(self):

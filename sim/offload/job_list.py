@@ -209,12 +209,12 @@ def _width(told):
 def check_apart(posted):
     """ValueError if a job reads or writes what another one writes: what comes of it would depend on
     times. Jobs with THC of one tensor follow each other, and one may go on with what another left,
-    unless one of them is aborted. Those that every card refuses for their addresses do neither.
+    unless one of them is aborted.
+
+    posted : without those that cards refuse, which neither read nor write.
     """
     regions, aborted = [], {one.job for one in posted if one.abort is not None}
     for job in (one.job for one in posted):  # regions: (first, stop, is written, job)
-        if job.source % ALIGN or job.result % ALIGN:
-            continue
         size = ELEM_BYTES.get(job.kind, 4) * job.elems
         regions += [(job.source, job.source + size, False, job)]
         regions += [(job.result, job.result + size, True, job)]

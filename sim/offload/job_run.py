@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from gradnic.models.offload import bf16
+from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders, checker
@@ -14,6 +15,8 @@ from gradnic.models.schedule.topology import parse
 from gradnic.errors import Unfinished
 from gradnic.interface.job import ALIGN, TABLES, JobCodec, Kind, Operation
 
+from .cards import PAGE
+from .cluster import probe_time
 from .foreign import Foreign
 from .job_cluster import EVERYTHING, JobCluster
 from .job_figures import input_rate, line_share, nmse, steady_rate, told
@@ -21,7 +24,7 @@ from .job_hosts import ReachedCards
 from .job_judge import barked, compare, sound_watchdog
 from .job_list import TOO_LONG, check_apart
 from .job_places import beyond, places
-from .job_wanted import bounded, cards_say, sums_of
+from .job_wanted import PACKET, bounded, cards_say, sums_of
 
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 NAMED = 1 << 24  # bytes of memory that jobs may name addresses of
@@ -39,7 +42,7 @@ class JobOutcome:
     that are done. steady_rate : the same of those that end behind the first `n_active`, from the
     last of these ends on, when all stages are filled; None where no more end. nmse : of the results
     of THC against the mean of the floats, None without. barked : ends that a short watchdog
-    explains, which are not compared, see `sound_watchdog`.
+    explains, which are not compared, see `sound_watchdog`. dropped, marked : frames, by queues.
     """
 
     cycles: int
@@ -53,6 +56,8 @@ class JobOutcome:
     steady_rate: float | None = None
     nmse: float | None = None
     barked: int = 0
+    dropped: int = 0
+    marked: int = 0
 
     @property
     def ok(self):
@@ -60,9 +65,9 @@ class JobOutcome:
 
 
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_engines=0,
-          faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=2000,
-          watchdog=0, p=0.0, at_share=False, dram=None, built=None, foreign=0.0,
-          reaches=(), room=0):  # fmt: skip
+          faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=None,
+          watchdog=0, p=0.0, at_share=False, dram=None, built=None, port_bytes=None, queues=None,
+          switches=None, foreign=0.0, reaches=(), room=0):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -73,9 +78,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     jobs that name none. at_share : when it may: see `gradnic.models.transport.reception.Reception`.
     dram : of the cards' memories, `gradnic.sim.offload.dram.timing`; None: a beat a cycle a port.
     built : what cards are built with, of `JobCluster`; jobs that want more are refused; host : as
-    whole cards with host frames. None: what the jobs want. foreign : share of each link that frames
-    of other programs fill. reaches : list of (cycle, node, id of a job, bytes): the host reads them
-    of its source then, by frames; with id -1 it writes them before, where no job reaches.
+    whole cards with host frames. None: what the jobs want. port_bytes, queues, switches : of
+    `JobCluster`, where `built` does not say them. t_probe : None: `probe_time` of the ports.
+    foreign : share of each link that frames of other programs fill. reaches : list of (cycle, node,
+    id of a job, bytes): the host reads them of its source then, by frames; with id -1 it writes
+    them before, where no job reaches.
     room : elements that landing areas and scratch are made for, by which longer jobs are refused;
     0: as many as the longest job has.
     """
@@ -87,15 +94,18 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         posted = [_bounded(one, tables, p) for one in posted]
     _check_nodes(posted, n_nodes)
     short = [one for one in posted if one.job.elems < TOO_LONG]
-    check_apart(short)
     jobs = [one.job for one in short]
     wants = _wants(posted, block)
     n_jobs = _bytes_of(jobs, wants["feedback"])
     n_memory = n_jobs + sum(-(-n // ALIGN) * ALIGN for *_, n in reaches)
+    n_memory = -(-n_memory // PAGE) * PAGE
     longest = room or max((job.elems for job in jobs), default=1)
     takes_all = built is None
     if takes_all:
         built = _takes_all(posted, wants)
+    built = {"port_bytes": port_bytes, "queues": queues, "switches": switches} | built
+    check_apart([one for one in short if _taken(one.job, tables, topology, built, n_memory)])
+    t_probe = t_probe or probe_time(4 * lanes, built["port_bytes"] or 4 * lanes)
     for one in posted:  # told of before a card is built
         for where in (one.errors, one.silent):
             if where and where[1] in ("landing", "scratch"):
@@ -139,7 +149,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     link_bytes = link_bytes or cluster.port_bytes
     least = silence + sound_watchdog(
         t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
-        memory_latency=memory_latency, drops=bool(cluster.egress),
+        memory_latency=memory_latency, drops=bool(built["queues"] or built["switches"]),
     )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
@@ -156,8 +166,17 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     return JobOutcome(
         cycles, ends, line_share(cluster.sent, link_bytes), mismatches, reference, cluster.sent,
         first, input_rate(ends, 4 * lanes), steady_rate(ends, 4 * lanes, n_active),
-        nmse(cluster, posted, memory), n_barked,
+        nmse(cluster, posted, memory), n_barked, *cluster.by_queues(),
     )  # fmt: skip
+
+
+def _taken(job, tables, topology, built, n_memory):
+    """Whether cards that are built so may take a job, when it is the first of its tensor."""
+    takes = {name: built.get(name, name == "inc") for name in ("inc", "feedback", *EVERYTHING)}
+    cards = golden.JobCluster(
+        tables, topology, 0, packet=PACKET, regions=[(0, n_memory)], thc=built.get("thc"), **takes
+    )
+    return not cards.cards[0].refusal(job)
 
 
 def _check_nodes(posted, n_nodes):

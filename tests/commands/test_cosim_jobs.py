@@ -172,8 +172,12 @@ THC = {"elems": 64, "codec": "thc", "feedback": True, "tensor": 7, "residual": 6
         ([{"elems": 16, "source": 0}, {"elems": 16, "source": 0}], None, None, None),
         ([{"elems": 16, "result": 0}], None, None, None),
         ([{"elems": 1 << 24}, {"elems": 16}], None, None, None),
+        ([{"elems": 16, "result": 1 << 40}] * 2, None, None, None),  # refused: they write nothing
+        ([{"elems": 16, "result": 4096}, {"elems": 16, "result": 4096, "codec": 7}],
+         None, None, None),
+        ([{"elems": 16, "source": 4097}, {"elems": 16, "result": 4096}], None, None, None),
     ],
-)
+)  # fmt: skip
 def test_jobs_keep_off_what_others_write(told, user, writer, byte, monkeypatch):
     """Else it depends on times which of them is first, and golden cards have others."""
 
@@ -227,3 +231,38 @@ def test_jobs_of_a_file_run_beside_one_that_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(job_run, "SLOW", 0)
     result = CliRunner().invoke(cli.cli, words.split())
     assert isinstance(result.exception, Unfinished)
+
+
+def jobs_by(words, told, tmp_path):
+    """What ``gradnic cosim card`` writes of jobs."""
+    path, out = tmp_path / "jobs.json", tmp_path / "out.json"
+    path.write_text(json.dumps(told))
+    words = f"cosim card --algorithm ring --jobs {path} {words} --json {out}"
+    result = CliRunner().invoke(cli.cli, words.split())
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())
+    assert (found["ok"], found["mismatches"], found["golden"]) == (True, 0, "cards")
+    assert f": {found['frames_dropped']}, {found['frames_marked']}" in result.output
+    return found
+
+
+def test_switches_between_cards_drop_packets_of_jobs(tmp_path):
+    """Copies of frames fill the queue before the node that is two links away."""
+    told = [{"bytes": 16384, "codec": "none"}, {"bytes": 800, "kind": "bf16", "codec": "bf16"}]
+    words = "--topology mesh:1x3 --codec inceptionn --duplicate 0.9"
+    found = jobs_by(f"{words} --queue 2048 --mark 1024", told, tmp_path)
+    assert found["frames_dropped"] > 5
+    assert found["frames_marked"] > 5
+    assert [one["status"] for one in found["jobs"]] == [JobStatus.DONE] * 2
+
+
+def test_ports_of_half_a_beat_with_queues_of_their_own(tmp_path):
+    """Packets leave twice as slowly as they are made, and queues drop what does not fit them."""
+    told = [{"bytes": 8192, "class": 3}, {"bytes": 8192, "class": 3}, {"bytes": 800}]
+    words = "--topology ring:3 --port-lanes 2 --queue 2048 --mark 1024 --egress card"
+    found = jobs_by(words, told, tmp_path)
+    assert (found["lanes"], found["port_lanes"]) == (4, 2)
+    assert found["frames_dropped"] > 5
+    assert found["frames_marked"] > 5
+    assert found["cycles"] > 2 * 2 * 2 / 3 * 16384 / 16  # of lines that take 8 bytes a cycle
+    assert [one["status"] for one in found["jobs"]] == [JobStatus.DONE] * 3
