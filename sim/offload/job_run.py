@@ -105,6 +105,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         built = _takes_all(posted, wants)
     built = {"port_bytes": port_bytes, "queues": queues, "switches": switches} | built
     check_apart([one for one in short if _taken(one.job, tables, topology, built, n_memory)])
+    drops = bool(built["queues"] or built["switches"])
     t_probe = t_probe or probe_time(4 * lanes, built["port_bytes"] or 4 * lanes)
     for one in posted:  # told of before a card is built
         for where in (one.errors, one.silent):
@@ -149,7 +150,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     link_bytes = link_bytes or cluster.port_bytes
     least = silence + sound_watchdog(
         t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
-        memory_latency=memory_latency, drops=bool(built["queues"] or built["switches"]),
+        memory_latency=memory_latency, drops=drops,
     )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
@@ -166,7 +167,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     return JobOutcome(
         cycles, ends, line_share(cluster.sent, link_bytes), mismatches, reference, cluster.sent,
         first, input_rate(ends, 4 * lanes), steady_rate(ends, 4 * lanes, n_active),
-        nmse(cluster, posted, memory), n_barked, *cluster.by_queues(),
+        nmse(cluster, posted, memory), n_barked,
+        *(cluster.by_queues() if drops else (0, 0)),
     )  # fmt: skip
 
 
