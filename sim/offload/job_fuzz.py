@@ -102,7 +102,8 @@ def _play(case, lanes, k, counts):
 
 def card_of(seed):
     """What cards of a seed are built with: arguments of `JobCluster`; n_active, n_engines; narrow,
-    ports to a beat; queues, whether there are any; host, whether hosts reach it by frames.
+    ports to a beat; queues, whether there are any; host, whether hosts reach it by frames; halved,
+    whether passes of THC have half a beat.
     """
     rng = random.Random(f"card {seed}")
     built = {name: rng.random() < 0.7 for name in ("inc", *EVERYTHING)}
@@ -120,7 +121,7 @@ def card_of(seed):
         built |= {"thc": None, "feedback": False}
     if rng.random() < 0.3:
         built |= {"host": True, "narrow": 1, "queues": False, "gives_up": False}
-    return built
+    return built | {"halved": built["thc"] is not None and rng.random() < 0.4}
 
 
 def list_of(seed, k, built, lanes):
@@ -131,6 +132,7 @@ def list_of(seed, k, built, lanes):
     built = dict(built)
     n_active, n_engines = built.pop("n_active"), built.pop("n_engines")
     built["port_bytes"] = 4 * lanes // built.pop("narrow", 1)
+    built["pass_bytes"] = 2 * lanes if built.pop("halved", False) else None
     built["queues"] = rng.choice(QUEUES) if built.get("queues") else None
     hosted = built.get("host", False)
     if built["thc"] is not None:

@@ -62,6 +62,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         cases += [job_fuzz.list_of(seed, k, built, 4) for k in range(20)]
     for case in cases:
         seen |= {("port", case["built"]["port_bytes"]), ("ports", case["built"]["n_ports"])}
+        seen |= {("passes", case["built"]["pass_bytes"])}
         seen |= {("queues", case["built"]["queues"]), ("others", case["options"]["foreign"])}
         seen |= {"long"} if case["long"] else set()
         seen |= {"room"} if case["options"]["room"] else set()
@@ -85,6 +86,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
     wanted |= {("op", k) for k in range(4)} | {("class", k) for k in range(8)}
     wanted |= {("collective", k) for k in range(6)} | {("feedback", k) for k in range(2)}
     wanted |= {("port", n) for n in (4, 8, 16)} | {("ports", n) for n in (2, 4)} | {"long"}
+    wanted |= {("passes", None), ("passes", 8)}
     wanted |= {("queues", held) for held in (None, *job_fuzz.QUEUES)}
     wanted |= {("others", share) for share in (0.0, 0.1, 0.5)}
     wanted |= {("reached", False), ("reached", True)}
