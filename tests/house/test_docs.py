@@ -1,9 +1,10 @@
 """Examples in the docs run as they stand: a page's blocks in turn, or the page says why not.
 
-``<!-- not run: reason -->`` stands before an ``sh`` block that no test runs; what it says to
-`gradnic` must still be right, and is parsed.
+``<!-- not run: reason -->`` stands before a block that no test runs; what it says to `gradnic` must
+still be right, and is parsed, and so are commands inside of sentences.
 """
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -20,6 +21,7 @@ from gradnic import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TODAY = [page for page in PAGES if "log" not in page.parts]  # the log's pages are dated
 BLOCK = re.compile(
     r"^(<!-- not run: [^\n]+ -->\n)?```(python|console|sh|bash|shell)\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -47,11 +49,48 @@ def parse(words):
     command.make_context(command.name, words, parent=context)
 
 
+def check_imports(text):
+    """That Python which no test runs compiles, and that what it takes from gradnic is there."""
+    tree = compile(text, "example", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("gradnic"):
+            exec(compile(ast.Module([node], []), "example", "exec"), {})
+
+
+def inline_commands(page):
+    """Words behind `gradnic` of each command that stands in a sentence."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"(?<!`)`gradnic ([^`\u2026]+)`(?!`)", prose):
+        yield shlex.split(span)
+
+
+def unknown(words):
+    """The first word of a command line, part of it or all, that is no command and no option."""
+    command = cli.cli
+    for word in words:
+        if isinstance(command, click.Group) and re.match(r"[a-z]", word):
+            command = command.get_command(click.Context(command), word)
+            if command is None:
+                return word
+        elif re.match(r"--?[a-z]", word):
+            known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            if word not in known | {"--help", "--version"}:
+                return word
+    return None
+
+
 def test_there_are_examples():
     kinds = [kind for page in PAGES for kind, *_ in blocks(page)]
     assert min(map(kinds.count, ("python", "console", "sh"))) >= 4
-    fences = sum(len(re.findall(r"^```(?:sh|bash|shell)", p.read_text(), re.M)) for p in PAGES)
-    assert kinds.count("sh") == fences, "an sh block that is not found: is it indented?"
+    fence = re.compile(r"^ *(?:```|~~~) *(?:sh|bash|shell|console|py)", re.MULTILINE)
+    fences = sum(len(fence.findall(page.read_text())) for page in PAGES)
+    assert len(kinds) == fences, "a block that is not found: is it indented, or of another kind?"
+
+
+def test_commands_in_sentences_are_there():
+    found = [(page.stem, words) for page in TODAY for words in inline_commands(page)]
+    assert len(found) > 100
+    assert [(page, words) for page, words in found if unknown(words)] == []
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
@@ -60,8 +99,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "example"}
     for kind, text, is_run in blocks(page):
+        if kind == "python" and not is_run:
+            check_imports(text)
+            continue
         if kind == "python":
-            assert is_run
             exec(compile(text, f"{page.name}", "exec"), names)
             continue
         if kind == "console":
@@ -83,10 +124,9 @@ def test_sources_that_are_named_are_there():
     endings = {
         "/".join(name.split("/")[at:]) for name in files for at in range(name.count("/") + 1)
     }
-    pages = [page for page in PAGES if "log" not in page.parts]
     named = {
         (page.name, name)
-        for page in pages
+        for page in TODAY
         for name in re.findall(r"`([a-z0-9_/]+\.py)`", page.read_text())
     }
     assert len(named) > 30
