@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 from gradnic.models import inceptionn
 
-PUBLISHED = (  # section 9 of the codec's description: a one-group unit
+PUBLISHED = (  # docs/spec/codec.md: its example, and one more unit of one group
     "3f800000 3f000000 be99999a 3cf5c28f ba902de0 00000000 3a800000 7f800000",
     "3f7fffef 3d000000 bca3d70a 3c800000 3c23d70a 3b83126f 3a000000 80000000 000116c2 7fc00000",
 )

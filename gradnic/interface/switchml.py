@@ -1,7 +1,7 @@
 """Frame head of SwitchML-UDP, which model and circuit share: 10 bytes behind the UDP header.
 
-Big-endian, but for the packet number, which is in the worker's byte order. Source: transport.md
-section 5; p4app-switchML.
+Big-endian, but for the packet number, which is in the worker's byte order. Source: p4app-switchML;
+docs/spec/wire.md.
 """
 
 from .formats import Field, Header

@@ -115,7 +115,7 @@ def test_one_worker_gets_every_packet_back():
 
 
 def test_the_known_failure_under_reordering():
-    """Transport.md section 4, eight steps: worker 0 accepts a sum without worker 1."""
+    """SwitchML's rule needs paths that keep the order: worker 0 accepts a sum without worker 1."""
     job = SwitchmlJob(1, workers(2), values=64)
     unit = switch(job)
     unit.receive(packet(job, 0, set=0), 0)

@@ -133,6 +133,17 @@ def test_sources_that_are_named_are_there():
     assert {(page, name) for page, name in named if name not in endings} == set()
 
 
+def test_pages_that_sources_name_are_there():
+    sources = [path for path in ROOT.glob("[!.b]*/**/*.py") if path != Path(__file__)]
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in sources
+        for name in re.findall(r"docs/[\w/]+\.md", path.read_text())
+    }
+    assert len(named) > 30
+    assert {(path, name) for path, name in named if not (ROOT / name).exists()} == set()
+
+
 def test_pictures_are_as_they_are_drawn():
     """Of the docs; the floors of packages are those of ``hdl/``."""
     spec = importlib.util.spec_from_file_location("drawn", ROOT / ".ci" / "draw_pictures.py")

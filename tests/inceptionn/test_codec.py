@@ -125,7 +125,7 @@ def test_any_float_at_any_setting_agrees_with_exact_arithmetic(data):
         np.testing.assert_array_equal(back.view(np.uint32), decoded)
 
 
-# --- the specification's vectors, section 9 ------------------------------------------------------
+# --- vectors by docs/spec/codec.md ---------------------------------------------------------------
 
 VECTORS = [  # input, tag, payload in paper mode, payload in strict mode (None: same)
     (0x3F800000, 3, "0000803f", None),
@@ -219,7 +219,7 @@ def test_prescale_and_rounding_vectors(setting, bits, tag, payload, decoded):
     assert image(floats(bits), **setting).view(np.uint32) == decoded
 
 
-# --- corner cases, section 8, and the codec's rules ----------------------------------------------
+# --- corner cases, and the codec's rules ---------------------------------------------------------
 
 
 def test_nan_payload_and_infinity_survive():

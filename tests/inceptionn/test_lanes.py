@@ -11,7 +11,7 @@ from gradnic.sim.inceptionn import sweep
 
 from gradnic.cli import cli
 
-VECTORS = {  # spec section 9: input, tag, decoded strict, decoded paper
+VECTORS = {  # by docs/spec/codec.md: input, tag, decoded strict, decoded paper
     0x3F800000: (3, 0x3F800000, 0x3F800000),
     0x3F7FFFEF: (2, 0x3F7FFE00, 0x3F7FFE00),
     0x3F000000: (2, 0x3F000000, 0x3F000000),

@@ -13,7 +13,7 @@ from gradnic.interface import formats
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD, IPV4, PARAMETERS, Op
 from gradnic.interface.job import Completion, Job
 
-# Worked example of the header's specification.
+# The example of docs/spec/wire.md.
 EXAMPLE = bytes.fromhex("41 c0 05 03 12 34 5a bc 01 02 07 00 a0 b0 01 50 75 fe de ad be ef")
 EXAMPLE_FIELDS = {
     "ver": 1, "op": Op.INC, "imp": 1, "last": 1, "job": 5, "src": 3, "gen": 0x1234, "lc": 2,

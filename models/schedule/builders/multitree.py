@@ -102,7 +102,7 @@ def _ways(topology, rng):
 
 
 def _grow_direct(topology, flows, chunks, early, routes, rng):
-    """Section 1.2 of the spec. Inside one step a parent that could not serve a tree never can
+    """Trees on direct networks. Inside one step a parent that could not serve a tree never can
     again, so each tree keeps its place in its frontier: a scan per step, not per edge.
     """
     n, out, capacity = topology.n_nodes, _ways(topology, rng), _capacity(topology)
@@ -178,7 +178,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
 
 
 def _grow_switched(topology, flows, chunks, early, routes, rng):
-    """Section 1.4: the nearest outsider behind free links; paths cross host-less switches only."""
+    """Trees through switches: to the nearest outsider behind free links; paths cross switches only."""
     n, out, capacity = topology.n_nodes, _ways(topology, rng), _capacity(topology)
     members = {f: [f // chunks] for f in flows}
     inside = {f: bytearray(n) for f in flows}
