@@ -178,7 +178,7 @@ def _grow_direct(topology, flows, chunks, early, routes, rng):
 
 
 def _grow_switched(topology, flows, chunks, early, routes, rng):
-    """Trees through switches: to the nearest outsider behind free links; paths cross switches only."""
+    """Trees through switches, each to the nearest outsider behind free links."""
     n, out, capacity = topology.n_nodes, _ways(topology, rng), _capacity(topology)
     members = {f: [f // chunks] for f in flows}
     inside = {f: bytearray(n) for f in flows}
