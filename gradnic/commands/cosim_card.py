@@ -116,17 +116,7 @@ def command(
     if port_lanes and port_lanes > lanes:
         raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
     mark = mark or min(MARK, queue)
-    if queue and mark > queue:
-        raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
-    if 0 < queue < FRAME:
-        raise ValueError(f"queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
-    if egress == "card":
-        from gradnic.hdl.frame.queue_rules import most_beats
-        from gradnic.hdl.offload.port_exit import longest_frame
-
-        most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
-        if queue > most:
-            raise ValueError(f"queue must be at most {most} bytes in a card, not {queue}")
+    _check_queue(queue, mark, lanes if egress == "card" else None)
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
     network = parse(topology)
     n_nodes = network.n_nodes
@@ -179,22 +169,8 @@ def command(
             prescale=prescale,
             block=block,
         )
-    rows = [
-        ("nodes", outcome.nodes),
-        ("built as", f"{found['built_as']}, {found['chunks']:g} chunks a node"),
-        ("floats of each", gradients.shape[1]),
-        ("cycles", outcome.cycles),
-        ("cycles by the network model", found["model_cycles"] or "raw floats without faults only"),
-        ("frames", found["frames"]),
-        ("of them lost", found["frames_lost"]),
-        ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
-        ("packets sent again", found["data_again"]),
-        ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
-        ("error against the sum, NMSE", "-" if found["nmse"] is None else f"{found['nmse']:.3g}"),
-        ("values that are not finite", found["not_finite"]),
-        ("mismatches", outcome.mismatches),
-    ]
-    screen.print(table(f"{algorithm} on {topology}, Ethernet, codec {codec}", ("", ""), rows))
+    title = f"{algorithm} on {topology}, Ethernet, codec {codec}"
+    screen.print(table(title, ("", ""), _rows(outcome, found, gradients.shape[1], p)))
     show_verdict(screen, outcome.ok, outcome.first)
     if pcap_file:
         pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.frames])
@@ -215,3 +191,37 @@ def command(
     )
     if not outcome.ok:
         raise SystemExit(1)
+
+
+def _check_queue(queue, mark, lanes):
+    """ValueError for bytes of an egress queue that cannot be; lanes : of the card that has it."""
+    if queue and mark > queue:
+        raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
+    if 0 < queue < FRAME:
+        raise ValueError(f"queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
+    if lanes:
+        from gradnic.hdl.frame.queue_rules import most_beats
+        from gradnic.hdl.offload.port_exit import longest_frame
+
+        most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
+        if queue > most:
+            raise ValueError(f"queue must be at most {most} bytes in a card, not {queue}")
+
+
+def _rows(outcome, found, n_floats, p):
+    """What the screen shows of a round."""
+    return [
+        ("nodes", outcome.nodes),
+        ("built as", f"{found['built_as']}, {found['chunks']:g} chunks a node"),
+        ("floats of each", n_floats),
+        ("cycles", outcome.cycles),
+        ("cycles by the network model", found["model_cycles"] or "raw floats without faults only"),
+        ("frames", found["frames"]),
+        ("of them lost", found["frames_lost"]),
+        ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),
+        ("packets sent again", found["data_again"]),
+        ("share of contributions missing", f"{outcome.lost:.4f} of at most {p:.4f}"),
+        ("error against the sum, NMSE", "-" if found["nmse"] is None else f"{found['nmse']:.3g}"),
+        ("values that are not finite", found["not_finite"]),
+        ("mismatches", outcome.mismatches),
+    ]

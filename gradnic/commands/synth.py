@@ -84,15 +84,7 @@ def command(
 
     out = console(json_file)
     if listing or block == "list":  # as it was asked for before the option
-        rows = [
-            (name, entry.does, ", ".join(map(str, entry.lanes)))
-            for name, entry in blocks.BLOCKS.items()
-        ]
-        out.print(table("Blocks", ["block", "does", "lanes"], rows))
-        write_json(
-            json_file,
-            {name: {"does": b.does, "lanes": list(b.lanes)} for name, b in blocks.BLOCKS.items()},
-        )
+        _list(out, blocks, json_file)
         return
     if block is None:
         raise click.UsageError("name a block, or all; gradnic synth --list shows them")
@@ -150,18 +142,8 @@ def command(
                 write_whole(baseline.FILE, baseline.text(recorded))
     out.print(table("Core throughput on ECP5", COLUMNS, [_row(result) for result in results]))
     for result in results:
-        if path:
-            out.print(f"\n{result['block']} {result['device']}, slowest path:")
-            out.print(result["critical_path"], markup=False, soft_wrap=True)
-        old = recorded.get(baseline.name(result))
-        if old and not record:
-            out.print(
-                f"{baseline.name(result)}: baseline {old['fmax_mhz']:.1f} MHz, {old['lut']} LUT; "
-                f"now {result['fmax_mhz'] / old['fmax_mhz'] - 1:+.1%} MHz, "
-                f"{result['lut'] - old['lut']:+d} LUT"
-            )
-        if parts:
-            out.print(_parts(result))
+        old = None if record else recorded.get(baseline.name(result))
+        _show(out, result, old, path, parts)
     worse = [line for result in results if check for line in baseline.compare(result, recorded)]
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
@@ -259,3 +241,33 @@ def _row(result):
         "" if result["gbps"] is None else f"{result['gbps']:.1f}",
         "" if result["gbps_per_klut"] is None else f"{result['gbps_per_klut']:.1f}",
     )
+
+
+def _list(out, blocks, json_file):
+    """Blocks that there are, and at how many lanes."""
+    rows = [
+        (name, entry.does, ", ".join(map(str, entry.lanes)))
+        for name, entry in blocks.BLOCKS.items()
+    ]
+    out.print(table("Blocks", ["block", "does", "lanes"], rows))
+    write_json(
+        json_file,
+        {name: {"does": b.does, "lanes": list(b.lanes)} for name, b in blocks.BLOCKS.items()},
+    )
+
+
+def _show(out, result, old, path, parts):
+    """What is asked for of a result, and the change from the recorded one, if there is one."""
+    from gradnic.fpga.flow import baseline
+
+    if path:
+        out.print(f"\n{result['block']} {result['device']}, slowest path:")
+        out.print(result["critical_path"], markup=False, soft_wrap=True)
+    if old:
+        out.print(
+            f"{baseline.name(result)}: baseline {old['fmax_mhz']:.1f} MHz, {old['lut']} LUT; "
+            f"now {result['fmax_mhz'] / old['fmax_mhz'] - 1:+.1%} MHz, "
+            f"{result['lut'] - old['lut']:+d} LUT"
+        )
+    if parts:
+        out.print(_parts(result))

@@ -20,7 +20,7 @@ from gradnic.interface.job import (
 )
 from gradnic.interface.params import check_range
 
-from .driver import WORD, octets_of
+from .driver import octets_of
 from .offload_driver import OffloadDriver, _entry
 
 _TABLES = {*offload.Table, job_card.JOBS} - {offload.Table.ALLOWANCES, offload.Table.CHECKS}
@@ -119,14 +119,8 @@ class JobDriver(OffloadDriver):
         Completions are read where this is called: here by registers, though a host told the card
         before to tell them by frames.
         """
-        self._toggle = self.get("table_write")["toggle"]
         self._bits = self._read_bits()
-        mac = operator.index(mac)
-        self.write("mac_low", mac & WORD)
-        self.set("mac_high", value=mac >> 32, node=node, tenant=tenant)
-        self.write("ip", ip)
-        if network:
-            self.set("network", **network)
+        self._name(mac, ip, network, node=node, tenant=tenant)
         self._take_completions()
 
     def _take_completions(self):

@@ -181,10 +181,14 @@ class OffloadDriver(Driver):
 
         First of all after a reset of the card: tables are written by a bit that changes.
         """
+        self._name(mac, ip, network, node=node, job=job)
+
+    def _name(self, mac, ip, network, **who):
+        """Write addresses, and `who` beside the upper half of the MAC address."""
         self._toggle = self.get("table_write")["toggle"]
         mac = operator.index(mac)
         self.write("mac_low", mac & WORD)
-        self.set("mac_high", value=mac >> 32, node=node, job=job)
+        self.set("mac_high", value=mac >> 32, **who)
         self.write("ip", ip)
         if network:
             self.set("network", **network)
