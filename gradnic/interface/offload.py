@@ -58,7 +58,7 @@ TABLE_WORDS = 7  # of an entry
 
 _COUNTERS = (
     ("sent", "packets sent, without PROBEs and answers"),
-    ("again", "of them sent again"),
+    ("retransmitted", "of them sent again"),
     ("probes", "PROBEs sent"),
     ("accepted", "packets taken"),
     ("given_up", "packets closed without their values, within the allowance"),
@@ -75,7 +75,7 @@ _COUNTERS = (
     ("oversize", "frames cut at 16384 bytes and marked bad"),
     ("overrun", "ours, dropped: no room at their port"),
     ("answered", "PROBEs answered by STOP or BITMAP"),
-    ("heard", "STOP, BITMAP and other answers of the round, given to the sender"),
+    ("responses", "STOP, BITMAP and other answers of the round, given to the sender"),
     ("outside", "accesses outside of the registered regions, refused"),
     ("failed", "beats that memory answered with an error"),
 )

@@ -30,8 +30,8 @@ class Aggregator(wiring.Component):
 
     Port k is a pair: the worker's side and the network's. What happens to a frame is
     `gradnic.models.aggregation.aggregator`, bit for bit, contributions in the order in which the
-    ports take turns (`heard`). Foreign frames cross at full rate, in their order, and before
-    answers.
+    ports take turns (`ingress_port`). Foreign frames cross at full rate, in their order, and
+    before answers.
     Nothing waits for a port that does not take its answers: they are lost, counted, and sent again
     when the child asks.
 
@@ -55,9 +55,9 @@ class Aggregator(wiring.Component):
         Registers, `gradnic.interface.aggregator.REGISTERS`.
     now, tick : In(32), In(1)
         Time in any unit, and a pulse that has every slot's deadline checked.
-    hears, heard : Out(1), Out(...)
+    ingress_valid, ingress_port : Out(1), Out(...)
         A frame of ours has gone to be judged, and 2 * port, plus 1 from the network: the order.
-    judged<k>, left<k> : Out(Event)
+    judged<k>, dequeued<k> : Out(Event)
         With `queues`: what became of an answer for worker k, and when it left its queue.
     """
 
@@ -103,15 +103,15 @@ class Aggregator(wiring.Component):
             for side in ("worker", "network"):
                 ports |= {f"{side}_rx{k}": In(frames), f"{side}_tx{k}": Out(frames)}
             if queues:
-                ports |= {f"judged{k}": Out(Event), f"left{k}": Out(Event)}
+                ports |= {f"judged{k}": Out(Event), f"dequeued{k}": Out(Event)}
         super().__init__(
             {
                 **ports,
                 "bus": In(Lite(REGISTERS.address_width)),
                 "now": In(32),
                 "tick": In(1),
-                "hears": Out(1),
-                "heard": Out(1 + index_width(n_ports)),
+                "ingress_valid": Out(1),
+                "ingress_port": Out(1 + index_width(n_ports)),
             }
         )
 
@@ -191,8 +191,8 @@ class Aggregator(wiring.Component):
             framer.sender.eq(sender),
         ]
         m.d.sync += [
-            self.hears.eq(merge.o.valid & merge.o.ready & merge.o.p.last),
-            self.heard.eq(merge.o.p.meta),
+            self.ingress_valid.eq(merge.o.valid & merge.o.ready & merge.o.p.last),
+            self.ingress_port.eq(merge.o.p.meta),
         ]
         if self.queued:
             self._rule_queues(m, bank, ports)
@@ -228,7 +228,7 @@ class Aggregator(wiring.Component):
         ]
         rule_queues(m, told, ports)
         for k, port in enumerate(ports):
-            for name in ("judged", "left"):
+            for name in ("judged", "dequeued"):
                 m.d.comb += getattr(self, f"{name}{k}").eq(getattr(port, name))
 
     def _senders(self, m, write, port):

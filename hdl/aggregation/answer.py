@@ -280,7 +280,7 @@ class AnswerPort(wiring.Component):
     o : Out(stream.Signature(FrameBeat(n_bytes)))
     copied, lost : Out(1)
         One cycle per copy; per copy that was lost.
-    rules, shown, count, judged, left
+    rules, shown, count, judged, dequeued
         With `queued`: see `port_members`, and `EgressQueues` for its events.
     """
 
@@ -291,7 +291,7 @@ class AnswerPort(wiring.Component):
         check_range("number", number, 0, n_ports - 1)
         check_range("queued", queued, 0, MOST_BEATS)
         self.n_bytes, self.n_jobs, self.number, self.queued = n_bytes, n_jobs, number, queued
-        events = {"judged": Out(Event), "left": Out(Event)}
+        events = {"judged": Out(Event), "dequeued": Out(Event)}
         super().__init__(
             {
                 "noticed": In(1),
@@ -377,6 +377,6 @@ class AnswerPort(wiring.Component):
             m.d.comb += self.lost.eq(store.overflow)
             return store
         queues = ruled_queues(m, n, self.queued, self)
-        m.d.comb += [self.judged.eq(queues.event), self.left.eq(queues.left)]
+        m.d.comb += [self.judged.eq(queues.event), self.dequeued.eq(queues.dequeued)]
         m.d.sync += self.lost.eq(queues.event.valid & queues.event.what[1])  # dropped
         return queues

@@ -23,7 +23,7 @@ from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from .parser import ChildWrite, ContributionParser, check_shape, index_width, turned_words
-from .slot_records import Head, JobRegisters
+from .slot_records import ContributionHead, JobRegisters
 
 N_FRAMES = 32  # of which the end was seen, but no verdict yet
 N_HEADS = 16  # that wait for the slots
@@ -52,7 +52,7 @@ class Gate(wiring.Component):
         As of `ContributionParser`.
     names, jobs, write : In
         As of `ContributionParser`.
-    heads : Out(stream.Signature(Head))
+    heads : Out(stream.Signature(ContributionHead))
     values : Out(stream.Signature(Beat(8 * n_bytes)))
         Payloads, in the order of their heads; none where ``length`` is 0.
     collided : Out(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
@@ -73,7 +73,7 @@ class Gate(wiring.Component):
                 "names": In(Names(n_jobs)),
                 "jobs": In(data.ArrayLayout(JobRegisters, n_jobs)),
                 "write": In(ChildWrite(n_ports, n_jobs)),
-                "heads": Out(stream.Signature(Head)),
+                "heads": Out(stream.Signature(ContributionHead)),
                 "values": Out(stream.Signature(Beat(8 * n_bytes))),
                 "collided": Out(stream.Signature(self.collided_shape)),
                 "refused": Out(len(Refusal)),
@@ -105,7 +105,7 @@ class Gate(wiring.Component):
         n = self.n_bytes
         decision = data.StructLayout(
             {
-                "head": Head,
+                "head": ContributionHead,
                 "refusal": 3,
                 "switchml": 1,
                 "port": index_width(self.n_ports),
@@ -141,7 +141,7 @@ class Gate(wiring.Component):
                 "n_less_1": 12,
             }
         )
-        m.submodules.heads = heads = FIFO(Head, N_HEADS)
+        m.submodules.heads = heads = FIFO(ContributionHead, N_HEADS)
         m.submodules.routes = routes = FIFO(route, N_HEADS)
         wiring.connect(m, heads.o, wiring.flipped(self.heads))
         known = decided.o.p

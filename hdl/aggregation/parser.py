@@ -22,7 +22,7 @@ from ..frame.intake import Names, known_jobs
 from ..frame.parser import HeadParser, checked, place_of, sound_flags
 from ..primitive.zeroed_table import ZeroedTable
 from ..stream.delays import delayed
-from .slot_records import Head, JobRegisters
+from .slot_records import ContributionHead, JobRegisters
 
 SWITCHML_HEAD = SWITCHML.stop - UDP.start
 
@@ -63,7 +63,13 @@ def Facts(port_width):
     port : where the frame came in.
     """
     return data.StructLayout(
-        {"check": FrameClass(), "refusal": 3, "switchml": 1, "head": Head, "port": port_width}
+        {
+            "check": FrameClass(),
+            "refusal": 3,
+            "switchml": 1,
+            "head": ContributionHead,
+            "port": port_width,
+        }
     )
 
 
@@ -196,7 +202,7 @@ class ContributionParser(HeadParser):
     @staticmethod
     def _contribution(m, field, is_switchml):
         """The head of the contribution, in either format; SwitchML names no sender."""
-        entry = Signal(Head)
+        entry = Signal(ContributionHead)
         same = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1")
         with m.If(is_switchml):
             code = field(SWITCHML.size)

@@ -16,7 +16,7 @@ from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
 from .slot_answers import SlotAnswers
 from .slot_lanes import SlotLanes
-from .slot_records import Answer, Task
+from .slot_records import Answer, Sizes, Task
 from .slot_rows import SlotRows
 
 COLUMN = 16  # lanes that share address registers and block RAMs
@@ -42,7 +42,7 @@ class SlotAdder(wiring.Component):
         see `gradnic.hdl.aggregation.unit.AggregationUnit`
     """
 
-    def __init__(self, sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         beats = stream.Signature(Beat(8 * sizes.n_bytes))
         super().__init__(

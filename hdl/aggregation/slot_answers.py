@@ -15,7 +15,7 @@ from ..stream.block_fifo import BlockFIFO
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
 from ..stream.steering import chunks, moved
-from .slot_records import Answer, chosen
+from .slot_records import Answer, Sizes, chosen
 
 N_ANSWERS = 16
 N_SUMS = 4
@@ -46,7 +46,7 @@ class SlotAnswers(wiring.Component):
     answers, sums : see `gradnic.hdl.aggregation.unit.AggregationUnit`
     """
 
-    def __init__(self, sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.idle = Signal(init=1)  # no row is under way
         super().__init__(

@@ -14,7 +14,7 @@ from amaranth.utils import ceil_log2
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
 from ..stream.delays import delayed
-from .slot_records import Kind
+from .slot_records import Kind, Sizes
 from .slot_rows import Order
 
 SMALL_TABLE = 64  # entries up to which a table is LUT RAM
@@ -56,7 +56,7 @@ class SlotLanes(wiring.Component):
     WRITES = 9
     latency = 10
 
-    def __init__(self, sizes, n_lanes: int, first: int) -> None:
+    def __init__(self, sizes: Sizes, n_lanes: int, first: int) -> None:
         self.sizes, self.n_lanes, self.first = sizes, n_lanes, first
         self.bits = n_lanes * sizes.width
         self.depth = sizes.n_jobs << sizes.b_max  # of the table

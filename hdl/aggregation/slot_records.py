@@ -17,7 +17,7 @@ from gradnic.interface.params import check_power, check_range
 MAX_CHILDREN = 32
 MAX_ROWS = 16384  # of the store: a block RAM's deepest shape
 
-Head = data.StructLayout(
+ContributionHead = data.StructLayout(
     {
         "job": 4,  # place of the job in the table of jobs, not its number on the wire
         "src": 5,

@@ -13,7 +13,7 @@ from ..primitive.names import signals
 from ..stream.beats import Beat
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
-from .slot_records import SATURATE, Kind, Task, chosen
+from .slot_records import SATURATE, Kind, Sizes, Task, chosen
 
 GAP = 8  # cycles from a row's read to the first cycle in which its new value can be read
 UNITS = 4  # units of a beat, of one bit per lane each
@@ -76,7 +76,7 @@ class SlotRows(wiring.Component):
 
     latency = 1
 
-    def __init__(self, sizes, n_columns: int) -> None:
+    def __init__(self, sizes: Sizes, n_columns: int) -> None:
         self.sizes, self.n_columns = sizes, n_columns
         self.units = sizes.index_units
         super().__init__(

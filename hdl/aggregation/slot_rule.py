@@ -14,7 +14,7 @@ from ..primitive.names import signals
 from ..stream.delays import copied
 from ..stream.slice import Slice
 from ..stream.steering import moved
-from .slot_records import EVENTS, Head, JobRegisters, Kind, Record, Task, chosen
+from .slot_records import EVENTS, ContributionHead, JobRegisters, Kind, Record, Sizes, Task, chosen
 from .slot_sweep import Sweep
 from .slot_verdict import SLICE, SlotVerdict
 
@@ -42,7 +42,7 @@ class SlotRule(wiring.Component):
         One for each head, in order, and one for each slot that was to be closed without one.
     """
 
-    def __init__(self, sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.records = BlockRAM(Record.size, 2**sizes.place_width)
         self.sweep = Sweep(sizes.n_jobs, sizes.place_width)
@@ -55,7 +55,7 @@ class SlotRule(wiring.Component):
                 "busy": Out(1),
                 "now": In(32),
                 "tick": In(1),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(ContributionHead)),
                 "tasks": Out(stream.Signature(Task(sizes.place_width))),
                 "events": Out(data.StructLayout(dict.fromkeys(EVENTS, 1))),
                 "event_job": Out(4),
@@ -65,7 +65,7 @@ class SlotRule(wiring.Component):
         self.may = Signal()  # no packet is in stages 0 to 6
         self.left = Signal(N_TASKS, init=-1)  # bit k: there is room for more than k tasks
         self.given = Signal()  # a task has left a cycle ago
-        self.head = Signal(Head, reset_less=True)
+        self.head = Signal(ContributionHead, reset_less=True)
         self.closing = Signal()  # no packet, but a slot whose time is over
         self.clears = Signal()  # the other set's record is being written
         self.verdict = SlotVerdict(sizes)

@@ -11,7 +11,15 @@ from gradnic.interface.formats import Op
 
 from ..primitive.names import signals
 from ..stream.delays import copied, delayed
-from .slot_records import CLOSE_BOUNDED, CLOSE_N_MIN, EVENTS, Head, JobRegisters, Record
+from .slot_records import (
+    CLOSE_BOUNDED,
+    CLOSE_N_MIN,
+    EVENTS,
+    ContributionHead,
+    JobRegisters,
+    Record,
+    Sizes,
+)
 
 SLICE = 64  # bits of a record that one copy of a flag steers
 COMPARED = 8  # bits that one flag compares
@@ -43,7 +51,7 @@ class SlotVerdict(wiring.Component):
 
     Members
     -------
-    head, closing : In(Head), In(1)
+    head, closing : In(ContributionHead), In(1)
         From stage 0 on, for 8 stages. ``closing``: there is no packet, but a slot whose time is
         over; of the head only slot and generation count.
     job : In(JobRegisters)
@@ -58,11 +66,11 @@ class SlotVerdict(wiring.Component):
         The record as this leaves it, in stage 7, but for ``closed``.
     """
 
-    def __init__(self, sizes) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         super().__init__(
             {
-                "head": In(Head),
+                "head": In(ContributionHead),
                 "closing": In(1),
                 "job": In(JobRegisters),
                 "record": In(Record),

@@ -4,16 +4,18 @@ The slot engine of an aggregator, without frames: parsing, ownership and address
 of what stands around it. THC (NSDI 2024) for the lookup and the add; SwitchML and ATP for slots.
 """
 
+from typing import Any
+
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..stream.beats import Beat
 from .slot_adder import SlotAdder
-from .slot_records import EVENTS, Answer, Head, JobRegisters, Sizes
+from .slot_records import EVENTS, Answer, ContributionHead, JobRegisters, Sizes
 from .slot_rule import SlotRule
 
-__all__ = ["EVENTS", "AggregationUnit", "Answer", "Head", "JobRegisters", "Sizes"]
+__all__ = ["EVENTS", "AggregationUnit", "Answer", "ContributionHead", "JobRegisters", "Sizes"]
 
 
 class AggregationUnit(wiring.Component):
@@ -58,7 +60,7 @@ class AggregationUnit(wiring.Component):
         Time, and a pulse that starts a visit to every slot, lowest first, which closes those whose
         deadline has passed. It ends within 16 * n_slots cycles and a few without load. Pulses
         during a visit ask for one more after it.
-    heads : In(stream.Signature(Head))
+    heads : In(stream.Signature(ContributionHead))
     values : In(stream.Signature(Beat(8 * n_bytes)))
         Payloads in the order of their heads: ceil(length / n_bytes) beats each, ``last`` on the
         last one, none if ``length`` is 0. What follows the payload in its last beat is ignored.
@@ -73,7 +75,7 @@ class AggregationUnit(wiring.Component):
         A slot's sum has overflowed for the first time.
     """
 
-    def __init__(self, n_bytes: int = 64, **sizes) -> None:
+    def __init__(self, n_bytes: int = 64, **sizes: Any) -> None:
         self.sizes = Sizes(n_bytes, **sizes)
         n_jobs, b_max = self.sizes.n_jobs, self.sizes.b_max
         beats = stream.Signature(Beat(8 * n_bytes))
@@ -88,7 +90,7 @@ class AggregationUnit(wiring.Component):
                 "write_data": In(8),
                 "now": In(32),
                 "tick": In(1),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(ContributionHead)),
                 "values": In(beats),
                 "answers": Out(stream.Signature(Answer)),
                 "sums": Out(beats),

@@ -4,7 +4,7 @@ Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Cat, Value
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 
 
 class Channel:
@@ -15,7 +15,7 @@ class Channel:
         All others, in the order of the port's signature; ``channel[name]`` is one of them.
     """
 
-    def __init__(self, port, prefix: str) -> None:
+    def __init__(self, port: wiring.PureInterface, prefix: str) -> None:
         own = {
             name[len(prefix) :]: getattr(port, name)
             for name in port.signature.members

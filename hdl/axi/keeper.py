@@ -87,7 +87,7 @@ class _Keeper(wiring.Component):
 class ReadKeeper(_Keeper):
     """For a `ReadPort`."""
 
-    def __init__(self, n_bytes, address_width=64):
+    def __init__(self, n_bytes: int, address_width: int = 64) -> None:
         super().__init__(ReadPort(n_bytes, address_width))
 
     def elaborate(self, platform):
@@ -115,7 +115,7 @@ class WriteKeeper(_Keeper):
         in the first of these cycles, as AXI wants of what is offered.
     """
 
-    def __init__(self, n_bytes, address_width=64):
+    def __init__(self, n_bytes: int, address_width: int = 64) -> None:
         super().__init__(WritePort(n_bytes, address_width), {"owes": Out(1)})
 
     def elaborate(self, platform):

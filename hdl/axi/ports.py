@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Module, Shape, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -127,7 +129,7 @@ class Top(wiring.Component):
     As said; `ports` lists them as they stand in the Verilog.
     """
 
-    def __init__(self, core, docs) -> None:
+    def __init__(self, core: wiring.Component, docs: Mapping[str, str]) -> None:
         self._inner = dict(members_of(core))
         missing = set(self._inner) ^ set(docs)
         if missing:

@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.register_map import RegisterMap
+
 from ..primitive.names import signals
 from .axis import OKAY, Lite
 
@@ -72,7 +74,7 @@ class RegisterBank(wiring.Component):
         Added every cycle; the sum shows 2 cycles later. Wraps.
     """
 
-    def __init__(self, register_map, *, address_width: int | None = None) -> None:
+    def __init__(self, register_map: RegisterMap, *, address_width: int | None = None) -> None:
         address_width = register_map.address_width if address_width is None else address_width
         if address_width < register_map.address_width:
             raise ValueError(

@@ -112,7 +112,7 @@ class ReadShare(_Share):
     Latency 1 cycle for addresses, none for data. Parameters, members: see `_Share`.
     """
 
-    def __init__(self, n_bytes, address_width: int = 64, *, n) -> None:
+    def __init__(self, n_bytes: int, address_width: int = 64, *, n: int) -> None:
         super().__init__(ReadPort(n_bytes, address_width), "ar", n)
 
     def elaborate(self, platform):
@@ -150,7 +150,7 @@ class WriteShare(_Share):
         is, whatever ``port.wvalid`` says.
     """
 
-    def __init__(self, n_bytes, address_width: int = 64, *, n) -> None:
+    def __init__(self, n_bytes: int, address_width: int = 64, *, n: int) -> None:
         super().__init__(WritePort(n_bytes, address_width), "aw", n, halts=In(1))
 
     def elaborate(self, platform):

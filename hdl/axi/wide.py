@@ -80,7 +80,7 @@ class WideRead(wiring.Component):
     i, o : In(narrow), Out(ReadPort(wide_bytes, …))
     """
 
-    def __init__(self, narrow, wide_bytes: int) -> None:
+    def __init__(self, narrow: ReadPort, wide_bytes: int) -> None:
         self.bursts = _Bursts(narrow, wide_bytes)
         self.bits = 8 * narrow.n_bytes
         wide = ReadPort(wide_bytes, narrow.address_width)
@@ -138,7 +138,7 @@ class WideWrite(wiring.Component):
     i, o : In(narrow), Out(WritePort(wide_bytes, …))
     """
 
-    def __init__(self, narrow, wide_bytes: int) -> None:
+    def __init__(self, narrow: WritePort, wide_bytes: int) -> None:
         self.bursts = _Bursts(narrow, wide_bytes)
         self.n_bytes = narrow.n_bytes
         wide = WritePort(wide_bytes, narrow.address_width)

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.schedule_table import bits
+from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
@@ -17,7 +17,7 @@ from ..stream.fifo import FIFO
 from .codec import FlitDecoder, Settings
 from .engine import FlitEngine, Job
 from .landing import Contributions, Landing, Places
-from .link import Flit, FlitReceiver, Head
+from .link import Flit, FlitHead, FlitReceiver
 from .port import FlitPort
 from .slots import round_robin
 
@@ -90,7 +90,7 @@ class FlitCard(wiring.Component):
 
     def __init__(
         self,
-        layout,
+        layout: Layout,
         *,
         n_ports: int = 4,
         n_lanes: int = 32,
@@ -185,7 +185,7 @@ class FlitCard(wiring.Component):
                 part.entry_addr.eq(self.entry_addr),
                 part.entry.eq(self.entry),
             ]
-        wiring.connect(m, engine.left, scheduler.left)
+        wiring.connect(m, engine.released, scheduler.released)
         writes = self._receive(m, landings, engine, scheduler)
         self._remember(m, engine, writes)
         idle = self._send(m, engine, scheduler)
@@ -297,7 +297,7 @@ class FlitCard(wiring.Component):
         for k, one in enumerate(first):
             with m.If(one):
                 m.d.comb += read.addr.eq(held.sends[k].peer)
-        Order = data.StructLayout({"job": Job(self.layout, self.n_chunks), "head": Head})
+        Order = data.StructLayout({"job": Job(self.layout, self.n_chunks), "head": FlitHead})
         order = Signal(Order)
         m.d.comb += [
             order.job.gather.eq(held.gather),

@@ -13,7 +13,7 @@ from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
 from ..stream.fifo import FIFO
 from .landing import Places
-from .link import Flit, Head, Payload
+from .link import Flit, FlitHead, Payload
 
 Settings = data.StructLayout({"exponent": 7, "paper": 1, "prescale": 8})
 """Of INCEPTIONN, for all messages of a round; prescale is two's complement."""
@@ -39,9 +39,9 @@ class FlitCoder(wiring.Component):
     -------
     codec : In(Settings)
     places : In(Places)
-    heads, payload : In(stream.Signature(Head)), In(stream.Signature(Payload))
+    heads, payload : In(stream.Signature(FlitHead)), In(stream.Signature(Payload))
         Messages as they are: the flits that their chunks have.
-    unit_heads, units : Out(stream.Signature(Head)), Out(stream.Signature(Payload))
+    unit_heads, units : Out(stream.Signature(FlitHead)), Out(stream.Signature(Payload))
         Of coded units; ``last`` ends a unit.
     """
 
@@ -50,9 +50,9 @@ class FlitCoder(wiring.Component):
             {
                 "codec": In(Settings),
                 "places": In(Places(n_chunks, n_words)),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(FlitHead)),
                 "payload": In(stream.Signature(Payload)),
-                "unit_heads": Out(stream.Signature(Head)),
+                "unit_heads": Out(stream.Signature(FlitHead)),
                 "units": Out(stream.Signature(Payload)),
             }
         )
@@ -60,9 +60,9 @@ class FlitCoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.compressor = unit = Compressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
-        m.submodules.told = told = FIFO(Head, N_UNITS)
+        m.submodules.told = told = FIFO(FlitHead, N_UNITS)
         places, codec = self.places, self.codec
-        message = Signal(Head, reset_less=True)  # count: chunks from `chunk` on
+        message = Signal(FlitHead, reset_less=True)  # count: chunks from `chunk` on
         chunk = Signal(16, reset_less=True)
         left = Signal(24, reset_less=True)  # flits of it
         size = Signal(range(UNIT_FLITS + 1))
@@ -149,9 +149,9 @@ class FlitDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.decompressor = unit = Decompressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
-        m.submodules.heads = heads = FIFO(Head, N_UNITS)
+        m.submodules.heads = heads = FIFO(FlitHead, N_UNITS)
         flit, codec = self.flits.p, self.codec
-        head = Head(flit.data[: Head.size])
+        head = FlitHead(flit.data[: FlitHead.size])
         both = heads.i.ready & unit.units.ready
         m.d.comb += [
             heads.i.p.eq(head),

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.flit import FLIT_FLOATS
-from gradnic.interface.schedule_table import bits
+from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.multiplier import Multiplier
 from ..reduction.reduce import Op
@@ -71,7 +71,7 @@ class FlitEngine(wiring.Component):
         Words of terminal rows, and sums made ahead of their row, to be written to gradient memory.
     landed : In({valid, chunk, rank}), running : In(1), clear : Out(1)
         As of `MergeBook`.
-    left : Out(stream.Signature(chunk))
+    released : Out(stream.Signature(chunk))
         The own partial of this chunk has been read.
     busy : Out(n_ports + 2)
         The slot has a job, or words that were not taken.
@@ -79,7 +79,7 @@ class FlitEngine(wiring.Component):
 
     def __init__(
         self,
-        layout,
+        layout: Layout,
         *,
         n_ports: int,
         n_lanes: int,
@@ -121,7 +121,7 @@ class FlitEngine(wiring.Component):
                 "landed": In(data.StructLayout({"valid": 1, "chunk": chunk, "rank": layout.wait})),
                 "running": In(1),
                 "clear": Out(1),
-                "left": Out(stream.Signature(chunk)),
+                "released": Out(stream.Signature(chunk)),
                 "busy": Out(n_ports + 2),
             }
         )
@@ -158,7 +158,7 @@ class FlitEngine(wiring.Component):
             m.d.sync += [
                 slot.valid.eq(1),
                 slot.asks.eq(1),
-                slot.gather.eq(1),  # the chunk has not left
+                slot.gather.eq(1),  # the chunk was not released
                 slot.chunk.eq(book.jobs.p.chunk),
                 slot.lowest.eq(book.jobs.p.rank),
                 slot.wait.eq(book.jobs.p.rank + 1),
@@ -302,11 +302,11 @@ class FlitEngine(wiring.Component):
                 held.tail.eq(chosen["tail"]),
                 held.chunk.eq(chosen["chunk"]),
             ]
-        m.submodules.left = left = FIFO(self.left.p.shape(), 16)
-        wiring.connect(m, left.o, wiring.flipped(self.left))
+        m.submodules.released = released = FIFO(self.released.p.shape(), 16)
+        wiring.connect(m, released.o, wiring.flipped(self.released))
         m.d.comb += [
-            left.i.p.eq(chosen["chunk"]),
-            left.i.valid.eq(start & ~gather & closes & chosen["fresh"]),
+            released.i.p.eq(chosen["chunk"]),
+            released.i.valid.eq(start & ~gather & closes & chosen["fresh"]),
         ]
         for s, got in zip(slots, grant, strict=True):
             with m.If(start & got):

@@ -16,7 +16,7 @@ from ..stream.beats import Beat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
 from ..stream.width import WidthConverter
-from .link import Flit, Head
+from .link import Flit, FlitHead
 
 N_UNDER_WAY = 8  # chunks whose place is looked up ahead of their payload
 
@@ -123,10 +123,10 @@ class Landing(wiring.Component):
         narrow, wide = Beat(8 * FLIT_BYTES), Beat(32 * self.n_lanes)
         m.submodules.widen = widen = WidthConverter(narrow, wide)
         flit, places = self.flits.p, self.places
-        head = Head(flit.data[: Head.size])
+        head = FlitHead(flit.data[: FlitHead.size])
 
         inside = Signal()  # after a head
-        message = Signal(Head, reset_less=True)
+        message = Signal(FlitHead, reset_less=True)
         chunk = Signal(16, reset_less=True)
         left = Signal(24, reset_less=True)
         last_chunk = Signal(reset_less=True)  # of the message

@@ -15,7 +15,7 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 
 Flit = data.StructLayout({"data": 8 * FLIT_BYTES, "head": 1, "last": 1})  # last: of the message
-Head = data.StructLayout(HEAD)
+FlitHead = data.StructLayout(HEAD)
 Payload = data.StructLayout({"data": 8 * FLIT_BYTES, "last": 1})
 
 
@@ -36,7 +36,7 @@ class FlitTransmitter(wiring.Component):
     -------
     packets : In(1)
         A head per packet; stable while messages are sent.
-    heads : In(stream.Signature(Head))
+    heads : In(stream.Signature(FlitHead))
         One per message, before its payload.
     payload : In(stream.Signature(Payload))
         ``last`` ends the message, which has at least one flit.
@@ -53,7 +53,7 @@ class FlitTransmitter(wiring.Component):
         super().__init__(
             {
                 "packets": In(1),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(FlitHead)),
                 "payload": In(stream.Signature(Payload)),
                 "flits": Out(stream.Signature(Flit)),
                 "credit": In(1),
@@ -69,7 +69,7 @@ class FlitTransmitter(wiring.Component):
         # after a head; after a message's first flit of payload
         inside, begun = signals("inside begun")
         at = Signal(range(PACKET_FLITS))
-        head = Signal(Head)
+        head = Signal(FlitHead)
         send, takes = signals("send takes")
         m.d.comb += [
             head.eq(self.heads.p),

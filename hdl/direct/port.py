@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from gradnic.interface.flit import FLIT_FLOATS
 from ..stream.fifo import FIFO
 from .codec import FlitCoder, Settings
 from .landing import Places
-from .link import Flit, FlitTransmitter, Head
+from .link import Flit, FlitHead, FlitTransmitter
 
 
 class FlitPort(wiring.Component):
@@ -28,7 +28,7 @@ class FlitPort(wiring.Component):
 
     Members
     -------
-    heads : In(stream.Signature(Head)), up to 4 messages ahead.
+    heads : In(stream.Signature(FlitHead)), up to 4 messages ahead.
     words : In(stream.Signature({data, n_flits, last}))
     flits, credit, packets : as of `FlitTransmitter`.
     codec, places : with `codec`, as of `FlitCoder`.
@@ -36,14 +36,16 @@ class FlitPort(wiring.Component):
         The last flit of a message was taken by the link.
     """
 
-    def __init__(self, word, credits: int, *, codec=None) -> None:
+    def __init__(
+        self, word: ShapeLike, credits: int, *, codec: dict[str, int] | None = None
+    ) -> None:
         self.word, self.credits, self.sizes = word, credits, codec
         coded = {"codec": In(Settings), "places": In(Places(**codec))} if codec else {}
         super().__init__(
             {
                 **coded,
                 "packets": In(1),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(FlitHead)),
                 "words": In(stream.Signature(word)),
                 "flits": Out(stream.Signature(Flit)),
                 "credit": In(1),
@@ -54,7 +56,7 @@ class FlitPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.transmitter = transmitter = FlitTransmitter(self.credits)
-        m.submodules.heads = heads = FIFO(Head, 4)
+        m.submodules.heads = heads = FIFO(FlitHead, 4)
         wiring.connect(m, wiring.flipped(self.heads), heads.i)
         wiring.connect(m, transmitter.flits, wiring.flipped(self.flits))
         m.d.comb += [
@@ -71,7 +73,7 @@ class FlitPort(wiring.Component):
             payload = coder.payload
             ends_message = Signal()
             with m.If(goes & self.flits.p.head):
-                m.d.sync += ends_message.eq(Head(self.flits.p.data[: Head.size]).ends)
+                m.d.sync += ends_message.eq(FlitHead(self.flits.p.data[: FlitHead.size]).ends)
         else:
             wiring.connect(m, heads.o, transmitter.heads)
             payload = transmitter.payload

@@ -3,7 +3,9 @@
 Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Mux, Signal
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.schedule_table import bits
@@ -28,7 +30,7 @@ def round_robin(m, requests, go, *, name):
 class Slot:
     """Registers of one slot: its job, and where in it the engine is."""
 
-    def __init__(self, m, engine, k) -> None:
+    def __init__(self, m: Module, engine: Any, k: int) -> None:
         def signal(name, shape=1, **options):
             return Signal(shape, name=f"{name}{k}", **options)
 

@@ -62,7 +62,7 @@ class EgressQueues(wiring.Component):
     count_addr, count : In(6), Out(32)
         Frames so far of what + 4 * (queue + 8 * important), modulo 2**32: enqueued without a new
         mark, marked, dropped at the threshold, dropped at the limit. 0 after reset.
-    event, left : Out(Event), Out(Event)
+    event, dequeued : Out(Event), Out(Event)
         For benches: a frame's fate in the cycle it is decided; a frame left its queue.
     """
 
@@ -82,7 +82,7 @@ class EgressQueues(wiring.Component):
                 "count_addr": In(6),
                 "count": Out(32),
                 "event": Out(Event),
-                "left": Out(Event),
+                "dequeued": Out(Event),
             }
         )
 
@@ -157,7 +157,7 @@ class EgressQueues(wiring.Component):
             mine, gone = Signal(name=f"mine{k}"), Signal(name=f"gone{k}")
             m.d.comb += [
                 mine.eq(commit & (queue == k)),
-                gone.eq(self.left.valid & (self.left.queue == k)),
+                gone.eq(self.dequeued.valid & (self.dequeued.queue == k)),
                 waiting[k].i.valid.eq(mine),
                 waiting[k].i.p.cells.eq(n_now),
                 waiting[k].i.p.mark.eq(what == MARKED),
@@ -187,8 +187,8 @@ class EgressQueues(wiring.Component):
             final.eq(left == 1),
             load.eq(any_ & (~busy | (issue & final))),
             store.read_addr.eq(Cat(tail[queue], queue)),
-            self.left.valid.eq(issue & final),
-            self.left.queue.eq(queue),
+            self.dequeued.valid.eq(issue & final),
+            self.dequeued.queue.eq(queue),
             freed.eq(cells),
             refund.eq(prefetch.o.valid & prefetch.o.ready),
         ]

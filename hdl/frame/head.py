@@ -18,7 +18,7 @@ QUEUE_BEATS = 32  # more than the stages of a parser, so that full rate is kept
 RAW_HEAD = HEAD_BYTES - UDP.start  # UDP and gradnic header
 
 
-class Head:
+class HeadBits:
     """Bits of the first bytes of a frame, as they came."""
 
     def __init__(self, bits: Signal) -> None:
@@ -48,14 +48,14 @@ def registered(m, stage: int, **values) -> SimpleNamespace:
 
 def collect(
     m, frames, n_bytes: int, *, n_head: int = HEAD_BYTES
-) -> tuple[Head, Signal, Signal, Signal]:
+) -> tuple[HeadBits, Signal, Signal, Signal]:
     """Collect the head of each frame of stream `frames`, of beats of 16, 32, 64 or 128 bytes.
 
     n_head : its bytes.
 
-    Returns (`Head`, take, complete, index). take : a beat is taken, number `index` of its frame,
-    or one behind the head. complete : with it the head, or all of a shorter frame, which is there
-    from the next cycle on.
+    Returns (`HeadBits`, take, complete, index). take : a beat is taken, number `index` of its
+    frame, or one behind the head. complete : with it the head, or all of a shorter frame, which is
+    there from the next cycle on.
     """
     n, n_beats = n_bytes, -(-n_head // n_bytes)
     bits = Signal(8 * n_head, name="head", reset_less=True)
@@ -73,7 +73,7 @@ def collect(
         for k in range(n_beats):
             with m.If(index == k):
                 m.d.sync += bits[8 * n * k : 8 * n * (k + 1)].eq(frames.p.data)
-    return Head(bits), take, complete, index
+    return HeadBits(bits), take, complete, index
 
 
 def reaches(frames, index, n_bytes: int, stops, *, n_head: int = HEAD_BYTES):
@@ -91,13 +91,13 @@ def reaches(frames, index, n_bytes: int, stops, *, n_head: int = HEAD_BYTES):
 
 def queued_heads(
     m, frames, beats, n_bytes: int, *, stops=(HEAD_BYTES,)
-) -> tuple[Head, Signal, Signal, Signal]:
+) -> tuple[HeadBits, Signal, Signal, Signal]:
     """Let frames wait in a queue, from `frames` to `beats`, while their heads are read.
 
     Beats have 16, 32 or 64 bytes, or 128 where a head has the first beat to itself.
 
-    Returns (`Head`, meta, whole, complete). whole : bit k says that the frame has the byte before
-    ``stops[k]``. complete : as of `collect`.
+    Returns (`HeadBits`, meta, whole, complete). whole : bit k says that the frame has the byte
+    before ``stops[k]``. complete : as of `collect`.
     """
     m.submodules.queue = queue = FIFO(beats.p.shape(), QUEUE_BEATS)
     wiring.connect(m, queue.o, wiring.flipped(beats))
@@ -118,7 +118,7 @@ def queued_heads(
     return head, meta, whole, complete
 
 
-def envelope(m, head: Head, *, whole, gap: int = 0) -> SimpleNamespace:
+def envelope(m, head: HeadBits, *, whole, gap: int = 0) -> SimpleNamespace:
     """What IPv4 and UDP headers say of the frame, five cycles later.
 
     whole : the frame has all the headers that it must have. gap : bytes that were put between the

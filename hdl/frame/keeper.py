@@ -88,7 +88,7 @@ class ExitKeeper(_Keeper):
         that is not taken.
     """
 
-    def __init__(self, n_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
         super().__init__(n_bytes, meta_width=meta_width, closed=In(1), still=Out(1))
 
     def elaborate(self, platform):

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Const, Module, Signal
+from amaranth.hdl import Const, Module, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,7 +55,7 @@ class PacketFIFO(wiring.Component):
 
     def __init__(
         self,
-        shape,
+        shape: ShapeLike,
         depth: int,
         *,
         drop: str | None = "drop",

@@ -6,7 +6,7 @@ and what is kept of the head are the rules of each card, which are a subclass.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -107,7 +107,7 @@ class HeadParser(wiring.Component):
         n_bytes: int,
         *,
         meta_width: int,
-        facts,
+        facts: ShapeLike,
         members: dict,
         keeps_meta: bool = False,
         least_beats: int = 1,
@@ -146,7 +146,7 @@ class HeadParser(wiring.Component):
     def judge(self, m, head, meta, whole):
         """Facts, `depth` cycles after the head was complete.
 
-        head : `gradnic.hdl.frame.head.Head`. meta : side band of its frame. whole : bit k says
+        head : `gradnic.hdl.frame.head.HeadBits`. meta : side band of its frame. whole : bit k says
         that the frame has the byte before ``stops[k]``.
         """
         raise NotImplementedError

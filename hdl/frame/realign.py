@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -67,7 +69,7 @@ class Realigner(wiring.Component):
         Comes from registers.
     """
 
-    def __init__(self, n_bytes: int, offsets) -> None:
+    def __init__(self, n_bytes: int, offsets: Sequence[int]) -> None:
         check_power("n_bytes", n_bytes, 4, 128)
         self.n_bytes = n_bytes
         self.offsets = two_offsets(offsets)

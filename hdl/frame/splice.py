@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -65,7 +67,7 @@ class Splicer(wiring.Component):
     o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=meta_width)))
     """
 
-    def __init__(self, n_bytes: int, offsets, *, meta_width: int = 0) -> None:
+    def __init__(self, n_bytes: int, offsets: Sequence[int], *, meta_width: int = 0) -> None:
         check_power("n_bytes", n_bytes, 4, 128)
         self.n_bytes = n_bytes
         self.offsets = two_offsets(offsets)

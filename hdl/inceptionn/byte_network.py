@@ -66,7 +66,7 @@ class PrefixSum(wiring.Component):
         Bytes of all lanes.
     """
 
-    def __init__(self, n_lanes) -> None:
+    def __init__(self, n_lanes: int) -> None:
         check_lanes(n_lanes)
         self.n_lanes = n_lanes
         self.latency = n_lanes.bit_length() - 1
@@ -172,7 +172,7 @@ class Compactor(wiring.Component):
         Columns that hold a byte; the others are undefined. A mask on planes.
     """
 
-    def __init__(self, n_lanes) -> None:
+    def __init__(self, n_lanes: int) -> None:
         check_lanes(n_lanes)
         self.n_lanes = n_lanes
         self.latency = n_lanes.bit_length() + 1
@@ -234,7 +234,7 @@ class Spreader(wiring.Component):
         Bytes of the lanes, lane by lane; beyond a tag's size undefined.
     """
 
-    def __init__(self, n_lanes) -> None:
+    def __init__(self, n_lanes: int) -> None:
         check_lanes(n_lanes)
         self.n_lanes = n_lanes
         self.lead = n_lanes.bit_length() - 1

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -82,7 +82,7 @@ class Merger(wiring.Component):
 
     latency = 16
 
-    def __init__(self, n_lanes: int, unit, n_units: int) -> None:
+    def __init__(self, n_lanes: int, unit: ShapeLike, n_units: int) -> None:
         self.n_lanes = n_lanes
         self.n_units = n_units
         self.unit = unit

@@ -39,7 +39,7 @@ class Packer(wiring.Component):
         Tails, ``latency`` cycles after ``last``.
     """
 
-    def __init__(self, n_lanes) -> None:
+    def __init__(self, n_lanes: int) -> None:
         self.n_lanes = n_lanes
         self.compactor = Compactor(n_lanes)
         self.latency = self.compactor.latency + 2

@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -89,7 +89,7 @@ class Planner(wiring.Component):
     ``strays`` : flag, an address of units changed by itself.
     """
 
-    def __init__(self, n_lanes, unit, *, n_beats, n_units) -> None:
+    def __init__(self, n_lanes: int, unit: ShapeLike, *, n_beats: int, n_units: int) -> None:
         self.n_lanes = n_lanes
         self.n_units = n_units
         self.unit = unit

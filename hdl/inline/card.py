@@ -49,12 +49,12 @@ class Lane(wiring.Component):
 
     def __init__(
         self,
-        n_lanes,
+        n_lanes: int,
         *,
         receive: bool,
         meta_width: int = 0,
         rounding: str = "trunc",
-        max_floats=inline.MAX_FLOATS,
+        max_floats: int = inline.MAX_FLOATS,
     ) -> None:
         self.n_bytes = 4 * n_lanes
         self.receive = receive
@@ -197,7 +197,7 @@ class InlineCard(wiring.Component):
         n_lanes: int,
         *,
         meta_width: int = 0,
-        rx_meta_width=None,
+        rx_meta_width: int | None = None,
         rounding: str = "trunc",
         max_floats: int = inline.MAX_FLOATS,
     ) -> None:

@@ -72,7 +72,7 @@ class GradientPath(wiring.Component):
         receive: bool,
         meta_width: int = 0,
         rounding: str = "trunc",
-        max_floats=inline.MAX_FLOATS,
+        max_floats: int = inline.MAX_FLOATS,
     ) -> None:
         self.n_lanes = n_lanes
         self.n_bytes = 4 * n_lanes

@@ -5,7 +5,7 @@ Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 
 import itertools
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -25,7 +25,7 @@ def _widths(max_floats):
     return bits_for(max_floats), bits_for(longest)
 
 
-def Head(max_floats):
+def NewHead(max_floats):
     """What a new head is made of.
 
     native, count, exponent, paper, prescale, tos, base : as in `gradnic.hdl.frame.classes.Unit`.
@@ -90,15 +90,17 @@ class HeadMath(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(StructLayout({"rewrite": 1, "head": Head(max_floats), "rest": rest})))
+    i : In(stream.Signature({"rewrite": 1, "head": NewHead(max_floats), "rest": rest}))
         ``head`` means nothing unless ``rewrite``.
     o : Out(stream.Signature(StructLayout({"patch": Patch(max_floats), "rest": rest})))
     """
 
-    def __init__(self, rest, *, receive: bool, max_floats: int = inline.MAX_FLOATS) -> None:
+    def __init__(
+        self, rest: ShapeLike, *, receive: bool, max_floats: int = inline.MAX_FLOATS
+    ) -> None:
         self.receive = receive
         self.rest = rest
-        self.input = data.StructLayout({"rewrite": 1, "head": Head(max_floats), "rest": rest})
+        self.input = data.StructLayout({"rewrite": 1, "head": NewHead(max_floats), "rest": rest})
         self.output = data.StructLayout({"patch": Patch(max_floats), "rest": rest})
         super().__init__(
             {"i": In(stream.Signature(self.input)), "o": Out(stream.Signature(self.output))}

@@ -54,7 +54,7 @@ class Widen(wiring.Component):
     i, o : In, Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes: int) -> None:
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {"on": In(1), "odd": In(stream.Signature(1)), "i": In(beats), "o": Out(beats)}
@@ -101,7 +101,7 @@ class Narrow(wiring.Component):
         Of what is offered, the high half is more than filling.
     """
 
-    def __init__(self, n_bytes):
+    def __init__(self, n_bytes: int) -> None:
         beats = stream.Signature(Beat(8 * n_bytes))
         super().__init__({"on": In(1), "i": In(beats), "o": Out(beats), "whole": Out(1)})
 

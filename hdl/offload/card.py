@@ -3,6 +3,8 @@
 Twin of `gradnic.models.offload.card`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Mux, Signal, Value
 
 from gradnic.interface.offload import REGISTERS
@@ -32,7 +34,9 @@ class OffloadCard(HostedCard):
     Members: see `HostedCard`.
     """
 
-    def __init__(self, n_bytes, n_ports, layout, *, n_nodes, **sizes):
+    def __init__(
+        self, n_bytes: int, n_ports: int, layout: Layout, *, n_nodes: int, **sizes: Any
+    ) -> None:
         self.n_nodes, self.layout = n_nodes, layout
         super().__init__(OffloadCore(n_bytes, n_ports, layout, **sizes), REGISTERS)
 

@@ -15,7 +15,7 @@ from ..stream.beats import Beat, UnitBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.pace import Echo
-from ..transport.records import EPOCH_WIDTH, Arrival, Context, Head, PathMark
+from ..transport.records import EPOCH_WIDTH, Arrival, Context, PacketHead, PathMark
 from .ages import ages
 from .gate import N_HEADS
 from .parser import Place
@@ -171,7 +171,7 @@ class PacketPick(wiring.Component):
 
     def __init__(self, n_bytes: int, n: int) -> None:
         self.n = n
-        head, beat = stream.Signature(Head), stream.Signature(Beat(8 * n_bytes))
+        head, beat = stream.Signature(PacketHead), stream.Signature(Beat(8 * n_bytes))
         told = {"echoed": Out(1), "echo": Out(Echo), "path_mark": Out(PathMark)}
         one = {"heads": Out(head), "payload": Out(beat), "replies": Out(head)} | told
         super().__init__(
@@ -190,8 +190,8 @@ class PacketPick(wiring.Component):
         m = Module()
         n, sources = self.n, self.sources
         m.submodules.owners = owners = FIFO(_index(n), N_PAYLOADS)
-        m.submodules.picked = picked = Slice(Head, half_rate=True)
-        m.submodules.answers = answers = Slice(Head, half_rate=True)
+        m.submodules.picked = picked = Slice(PacketHead, half_rate=True)
+        m.submodules.answers = answers = Slice(PacketHead, half_rate=True)
         wiring.connect(m, picked.o, wiring.flipped(self.heads))
         wiring.connect(m, answers.o, wiring.flipped(self.replies))
         older = ages(m, self.started)

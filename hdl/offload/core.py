@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 
 from gradnic.interface.offload import Drop
 from gradnic.interface.params import check_queues
+from gradnic.interface.schedule_table import Layout
 
 from ..primitive.names import signals
 from ..schedule.scheduler import Scheduler
@@ -102,7 +103,7 @@ class OffloadCore(wiring.Component):
     table_en, table_addr, table_data; place_en, place_addr, place_data : In
     check, neighbor, allowance : In
         Tables to be written while no round is armed.
-    dropped, answered, heard, refused, failed, sent, again, probes, given_up : Out
+    dropped, answered, responses, refused, failed, sent, retransmitted, probes, given_up : Out
         One pulse each: see `Drop`, the receiver, the memory engines, and the sender.
     crossed, oversize, overrun : Out(n_ports)
         One pulse each: see `Intake`.
@@ -116,30 +117,30 @@ class OffloadCore(wiring.Component):
 
     def __init__(
         self,
-        n_bytes,
-        n_ports,
-        layout,
+        n_bytes: int,
+        n_ports: int,
+        layout: Layout,
         *,
-        depth=128,
-        n_chunks=64,
-        n_packets=1024,
-        n_ranks=4,
-        max_elems=352,
-        address_width=32,
-        meta_width=0,
-        rx_meta_width=None,
-        thc=True,
-        inc=True,
-        bf16=False,
-        scale=False,
-        port_bytes=None,
-        n_tables=1,
-        gives_up=False,
-        wide=False,
-        maxima=False,
-        bits=4,
-        queues=0,
-    ):
+        depth: int = 128,
+        n_chunks: int = 64,
+        n_packets: int = 1024,
+        n_ranks: int = 4,
+        max_elems: int = 352,
+        address_width: int = 32,
+        meta_width: int = 0,
+        rx_meta_width: int | None = None,
+        thc: bool = True,
+        inc: bool = True,
+        bf16: bool = False,
+        scale: bool = False,
+        port_bytes: int | None = None,
+        n_tables: int = 1,
+        gives_up: bool = False,
+        wide: bool = False,
+        maxima: bool = False,
+        bits: int = 4,
+        queues: int = 0,
+    ) -> None:
         port_bytes = n_bytes if port_bytes is None else port_bytes
         if not 4 <= port_bytes <= n_bytes or port_bytes & (port_bytes - 1):
             raise ValueError(
@@ -194,10 +195,9 @@ class OffloadCore(wiring.Component):
             wiring.connect(m, maker.adder, wiring.flipped(self.adder))
         tables = ["place_en", "place_addr", "place_data", "check"]
         tables += ["share", "last_elems"] if self.receiver.counts_share else ["allowance"]
-        for part in (scheduler, receiver, sender):
-            if hasattr(part, "round"):
-                m.d.comb += part.round.eq(self.round)
         m.d.comb += [
+            receiver.round.eq(self.round),
+            sender.round.eq(self.round),
             maker.round.eq(self.round),
             maker.tag_write.eq(self.tag_write),
             *([maker.level_write.eq(self.level_write)] if self.bits > 4 else []),
@@ -221,15 +221,13 @@ class OffloadCore(wiring.Component):
             sender.weighed.eq(maker.weighed),
             receiver.ask.eq(maker.ask),
             maker.answer.eq(receiver.answer),
-            *(
-                getattr(self, name).eq(getattr(sender, name))
-                for name in ("sent", "again", "probes")
-            ),
-            *(
-                getattr(self, name).eq(getattr(receiver, name))
-                for name in ("answered", "heard", "given_up")
-            ),
-            self.given.eq(receiver.given),
+            self.sent.eq(sender.sent),
+            self.retransmitted.eq(sender.retransmitted),
+            self.probes.eq(sender.probes),
+            self.answered.eq(receiver.answered),
+            self.responses.eq(receiver.responses),
+            self.given_up.eq(receiver.given_up),
+            self.given_up_packet.eq(receiver.given_up_packet),
         ]
         wiring.connect(m, scheduler.issues, sender.messages)
         m.d.comb += [  # a round may start while what was known of the one before is forgotten
@@ -241,14 +239,13 @@ class OffloadCore(wiring.Component):
         m.submodules.terminals = terminals = Slice(maker.own.p.shape(), half_rate=True)
         wiring.connect(m, maker.own, terminals.i)
         wiring.connect(m, terminals.o, receiver.own)
-        gone, left = step(m, "left", sender.left, CHUNK_WIDTH)
-        m.d.comb += gone.eq(sender.left.payload)
-        for name, events in (
-            ("added", receiver.added),
-            ("finals", receiver.finals),
-            ("left", left),
+        gone, released = step(m, "released", sender.released, CHUNK_WIDTH)
+        m.d.comb += gone.eq(sender.released.payload)
+        for sink, events in (
+            (scheduler.added, receiver.added),
+            (scheduler.finals, receiver.finals),
+            (scheduler.released, released),
         ):
-            sink = getattr(scheduler, name)
             m.d.comb += [
                 sink.payload.eq(events.payload),
                 sink.valid.eq(events.valid),
@@ -340,17 +337,16 @@ class OffloadCore(wiring.Component):
         m.submodules.memory = side = MemorySide(
             self.n_bytes, self.address_width, roots=self.roots, bf16=self.bf16
         )
-        for user, name, inner in (
-            (maker, "reads", side.reads),
-            (maker, "landings", side.landed),
-            (maker, "kept", side.kept),
-            (receiver, "goals", side.goals),
-            (receiver, "landings", side.landings),
-            (receiver, "results", side.results),
-            *([(receiver, "roots", side.roots)] if self.roots else []),
-            *([(receiver, "sources", side.sources)] if not self.roots else []),
+        for source, sink in (
+            (maker.reads, side.reads),
+            (maker.landings, side.landed),
+            (maker.kept, side.kept),
+            (receiver.destinations, side.destinations),
+            (receiver.landings, side.landings),
+            (receiver.results, side.results),
+            (receiver.roots, side.roots) if self.roots else (receiver.sources, side.sources),
         ):
-            wiring.connect(m, getattr(user, name), inner)
+            wiring.connect(m, source, sink)
         wiring.connect(m, arriving, side.arriving)
         wiring.connect(m, side.values, maker.values)
         wiring.connect(m, side.contributions, maker.contributions)

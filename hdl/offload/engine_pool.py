@@ -21,7 +21,7 @@ from .job_records import LeavesSeen, Prepared
 Said = data.StructLayout({"stage": 2, "armed": 1, "start": 1, "clear": 1, "mute": 1, "closed": 1})
 """What a context says to its engine in each cycle: see `gradnic.hdl.offload.job_context`."""
 
-Heard = data.StructLayout(
+Report = data.StructLayout(
     {
         "clearing": 1,
         "finished": 1,
@@ -93,7 +93,7 @@ class EnginePool(wiring.Component):
         A strobe: its engine is to be reset, and stays its own.
     leases, gens, said, checks : In(Lease).array(n), In(ArrayLayout(16, n)), In(Said).array(n),
         In(CheckWrite).array(n)
-    heard : Out(Heard).array(n)
+    reports : Out(Report).array(n)
     strays : Out(n)
         What its engine knows of its job, or whose it is, has changed by itself.
     resets : Out(n_engines)
@@ -102,7 +102,7 @@ class EnginePool(wiring.Component):
         To each engine. One that no context has is mute and closed, and is told nothing else.
     taken : Out(n_engines)
         A strobe: it is given to a context.
-    told : In(Heard).array(n_engines)
+    told : In(Report).array(n_engines)
     """
 
     def __init__(self, n_bytes: int, address_width: int, *, n: int, n_engines: int) -> None:
@@ -116,7 +116,7 @@ class EnginePool(wiring.Component):
                 "gens": In(data.ArrayLayout(16, n)),
                 "said": In(Said).array(n),
                 "checks": In(CheckWrite).array(n),
-                "heard": Out(Heard).array(n),
+                "reports": Out(Report).array(n),
                 "strays": Out(n),
                 "lent": Out(lease).array(n_engines),
                 "contexts": Out(Context).array(n_engines),
@@ -124,7 +124,7 @@ class EnginePool(wiring.Component):
                 "check": Out(CheckWrite).array(n_engines),
                 "taken": Out(n_engines),
                 "resets": Out(n_engines),
-                "told": In(Heard).array(n_engines),
+                "told": In(Report).array(n_engines),
             }
         )
 
@@ -154,13 +154,13 @@ class EnginePool(wiring.Component):
             self._engine(m, e, owners[e], Mux(goes[e], next_, 0), free, ready, strays)
         for k in contexts:
             mine = Cat(owner[k] for owner in owners) & ready
-            heard = [told.as_value() & mine[e].replicate(Heard.size)
+            heard = [told.as_value() & mine[e].replicate(Report.size)
                      for e, told in enumerate(self.told)]  # fmt: skip
             m.d.comb += [
                 self.granted[k].eq(mine.any()),
                 self.strays[k].eq((mine & strays).any()),
-                self.heard[k].as_value().eq(_either(heard)),
-                self.heard[k].quiet.eq(
+                self.reports[k].as_value().eq(_either(heard)),
+                self.reports[k].quiet.eq(
                     Cat(~mine[e] | told.quiet for e, told in enumerate(self.told)).all()
                 ),
             ]

@@ -3,28 +3,23 @@
 Golden model: `gradnic.models.offload.host_port`. Format and rules: docs/spec/wire.md.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from types import SimpleNamespace
+
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.host_frame import (
-    ALIGN,
-    EVENT_BYTES,
-    HELLO,
-    MAX_PAYLOAD,
-    Drop,
-    Kind,
-    Status,
-)
+from gradnic.interface.host_frame import MAX_PAYLOAD, Kind
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.dma import WriteEngine
 from ..frame.packet_fifo import PacketFIFO
 from ..stream.beats import FrameBeat
+from . import host_states as states
 from .host_events import HostEvents
 from .host_framer import Answer, HostFramer
-from .host_intake import LONGEST, STORE_BYTES, HostIntake, Judged
+from .host_intake import LONGEST, HostIntake, Judged
 from .host_judge import HostJudge
 from .host_parser import Ends
 from .host_reader import HostReader
@@ -165,16 +160,12 @@ class HostPort(wiring.Component):
             self.reader.ends.eq(self.ends),
             self.reader.session.eq(self.session),
             self.reader.unit.eq(self.unit),
-            self.reader.next.eq(self._next()),
+            self.reader.next.eq(states.credit(self)),
             self.text.unit.eq(self.unit),
             timer.waits.eq(self.told & self.events & self.is_open),
             timer.t_event.eq(self.t_event),
             timer.taken.eq(self.take),
         ]
-
-    def _next(self):
-        """ARG of an ACK."""
-        return Cat(Const(STORE_BYTES // ALIGN, 16), self.writes.done[:16])
 
     def _act(self, m):
         """One frame after the other; between them, what is due by time."""
@@ -184,7 +175,7 @@ class HostPort(wiring.Component):
         status = Signal(8)
         take, ranges = intake.takes, self.writer.ranges
         is_kind = {kind: asked.kind == int(kind) for kind in Kind}
-        judge, writes, text = self.judge, self.writes, self.text
+        judge, writes = self.judge, self.writes
         right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
         accepts = is_kind[Kind.WRITE] & right & ~writes.failed
         waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
@@ -207,193 +198,14 @@ class HostPort(wiring.Component):
             self.registers.address.eq(asked.address),
             self.registers.n_words.eq(asked.elems >> 2),
         ]
-
-        def ends(how):
-            """The frame is done with: an ACK, or None; in a cycle in which it is taken."""
-            m.d.sync += pending.eq(0)
-            if how is None:
-                m.next = "wait"
-            else:
-                m.d.sync += status.eq(how)
-                m.next = "ack"
-
-        def counts(name):
-            m.d.sync += getattr(self, name).eq(1)
-
-        def advances():
-            m.d.comb += writes.advances.eq(1)
-            m.d.sync += self.expected.eq(self.expected + 1)
-
+        w = SimpleNamespace(
+            answer=answer, pending=pending, status=status, is_kind=is_kind, right=right,
+            accepts=accepts, waits=waits,
+        )  # fmt: skip
         m.d.sync += [getattr(self, name).eq(0) for name in COUNTED]
         with m.FSM():
-            with m.State("wait"):
-                with m.If(writes.failed & ~writes.under_way):
-                    m.next = "fail"
-                with m.Elif(writes.ack_due):
-                    m.d.sync += status.eq(Status.DONE)
-                    m.next = "ack"
-                with m.Elif(self.timer.due):
-                    m.next = "event"
-                with m.Else():
-                    m.d.comb += intake.frames.ready.eq(1)
-                    m.d.sync += frame.eq(intake.frames.p)
-                    with m.If(intake.frames.valid):
-                        counts("frames")
-                        m.d.sync += pending.eq(1)
-                        m.next = "look"
-            with m.State("look"):
-                m.next = "compare"
-            with m.State("compare"):
-                m.next = "act"
-            with m.State("act"):
-                with m.If(frame.drop != Drop.NONE):
-                    m.d.comb += take.valid.eq(1)
-                    with m.If(take.ready):
-                        for why in (Drop.FOREIGN, Drop.LENGTH, Drop.CHECKSUM, Drop.FORMAT):
-                            with m.If(frame.drop == why):
-                                counts(why.name.lower())
-                        ends(None)
-                with m.Elif(accepts):
-                    m.d.comb += [
-                        take.p.n_read.eq(frame.n_read),
-                        take.valid.eq(ranges.ready & writes.has_room),
-                        ranges.valid.eq(take.valid & take.ready),
-                        writes.goes.eq(ranges.valid),
-                    ]
-                    with m.If(writes.goes):
-                        m.d.sync += self.expected.eq(self.expected + 1)
-                        ends(None)
-                with m.Elif(waits):
-                    m.next = "look"
-                    with m.If(writes.failed & ~writes.under_way):
-                        m.next = "fail"
-                with m.Else():
-                    self._settle(m, is_kind, ends, counts, advances)
-            with m.State("body"):
-                with m.If(text.here):
-                    m.next = "words"
-                    with m.If(is_kind[Kind.POST]):
-                        m.next = "post"
-            with m.State("post"):
-                m.d.comb += self.posts.eq(1)
-                with m.If(self.posted):
-                    advances()
-                    ends(Status.DONE)
-                with m.Elif(self.full):
-                    ends(Status.FULL)
-            with m.State("words"):
-                m.d.comb += self.registers.start.eq(1)
-                m.next = "registers"
-            with m.State("registers"):
-                with m.If(self.registers.done):
-                    advances()
-                    ends(Status.DONE)
-                    with m.If(is_kind[Kind.READ_REG]):
-                        m.next = "data"
-            with m.State("data"):
-                m.d.sync += [
-                    *self._told(answer, Kind.DATA, asked.seq, elems=asked.elems, last=1),
-                    answer.address.eq(asked.address),
-                    answer.status.eq(Mux(reader.spoiled, Status.MEMORY, Status.DONE)),
-                ]
-                m.next = "tell"
-            with m.State("hello"):
-                m.d.comb += text.hellos.eq(1)
-                m.d.sync += self._told(answer, Kind.HELLO, asked.seq, elems=HELLO.n_bytes)
-                m.next = "tell"
-            with m.State("event"):
-                m.d.comb += [self.timer.sends.eq(1), text.events.eq(1)]
-                m.d.sync += self._told(answer, Kind.EVENT, self.timer.seq, elems=EVENT_BYTES)
-                m.next = "tell"
-            with m.State("fail"):
-                m.d.comb += writes.forgives.eq(1)
-                m.d.sync += [self.expected.eq(writes.done), status.eq(Status.MEMORY)]
-                m.next = "ack"
-            with m.State("ack"):
-                m.d.comb += writes.acks.eq(status != Status.STRANGER)
-                good, strange = status == Status.DONE, status == Status.STRANGER
-                seq = Mux(strange, asked.seq, Mux(good, writes.done - 1, writes.done))
-                m.d.sync += [
-                    *self._told(answer, Kind.ACK, seq),
-                    answer.status.eq(status),
-                    answer.arg.eq(Mux(strange, 0, self._next())),
-                ]
-                with m.If(strange):
-                    m.d.sync += answer.ends.eq(asked.ends)
-                m.next = "tell"
-            with m.State("tell"):
-                m.d.comb += self.framer.answers.valid.eq(1)
-                with m.If(self.framer.answers.ready):
-                    m.next = "wait"
-                    with m.If(pending):
-                        m.next = "look"
-
-    def _told(self, answer, kind, seq, *, elems=0, last=0):
-        """Statements: an answer to the session's host."""
-        return [
-            answer.kind.eq(kind),
-            answer.status.eq(0),
-            answer.seq.eq(seq),
-            answer.address.eq(0),
-            answer.elems.eq(elems),
-            answer.arg.eq(self.session),
-            answer.last.eq(last),
-            answer.ends.eq(self.ends),
-        ]
-
-    def _settle(self, m, is_kind, ends, counts, advances):
-        """What is done with a frame while no WRITE is under way."""
-        frame, asked, take, reader = self.frame, self.frame.asked, self.intake.takes, self.reader
-        judge, brings = self.judge, is_kind[Kind.POST] | is_kind[Kind.WRITE_REG]
-        right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
-        takes, reads = right & brings, right & is_kind[Kind.READ]
-        m.d.comb += [
-            take.p.n_read.eq(Mux(takes, frame.n_read, 0)),
-            take.valid.eq(~reads | reader.reads.ready),
-            reader.reads.valid.eq(reads & take.ready),
-        ]
-        with m.If(take.valid & take.ready):
-            with m.If(is_kind[Kind.HELLO]):
-                wanted = Cat(Const(0, 6), asked.elems[6:])
-                m.d.sync += [
-                    self.ends.eq(asked.ends),
-                    self.unit.eq(Mux((wanted == 0) | (wanted > MAX_PAYLOAD), MAX_PAYLOAD, wanted)),
-                ]
-                with m.If(judge.stranger):  # else a copy
-                    m.d.sync += [
-                        self.is_open.eq(1),
-                        self.session.eq(asked.session),
-                        self.expected.eq(asked.seq + 1),
-                    ]
-                    m.d.comb += [
-                        *(part.opens.eq(1) for part in (self.writes, self.timer, reader)),
-                        self.writes.acks.eq(1),  # nothing of the last session is told any more
-                    ]
-                ends(None)
-                m.next = "hello"
-            with m.Elif(judge.stranger):
-                counts("strangers")
-                ends(Status.STRANGER)
-                with m.If(is_kind[Kind.ACK]):
-                    m.next = "wait"
-            with m.Elif(is_kind[Kind.ACK]):
-                with m.If(self.told & self.events & (asked.seq == self.timer.seq)):
-                    m.d.comb += self.take.eq(1)
-                with m.Else():
-                    counts("late")
-                ends(None)
-            with m.Elif(judge.ahead != 0):
-                with m.If(judge.ahead[23]):
-                    counts("late")
-                with m.Else():
-                    counts("gaps")
-                ends(Status.DONE)
-            with m.Elif(judge.status != 0):
-                ends(judge.status)
-            with m.Elif(reads):
-                advances()
-                ends(None)
-            with m.Elif(brings):
-                m.next = "body"
-            with m.Else():
-                m.next = "words"
+            states.listen(m, self, w)
+            states.act(m, self, w)
+            states.carry_out(m, self, w)
+            states.answer(m, self, w)
+            states.tell(m, self, w)

@@ -59,8 +59,18 @@ class HostSide(wiring.Component):
         See `HostTap`.
     """
 
-    def __init__(self, n_bytes, n_ports, address_width, register_width, build, *,
-                 meta_width=0, rx_meta_width=0, tells=False):  # fmt: skip
+    def __init__(
+        self,
+        n_bytes: int,
+        n_ports: int,
+        address_width: int,
+        register_width: int,
+        build: dict,
+        *,
+        meta_width: int = 0,
+        rx_meta_width: int = 0,
+        tells: bool = False,
+    ) -> None:
         self.n_bytes, self.n_ports, self.tells = n_bytes, n_ports, tells
         self.meta_width, self.rx_meta_width = meta_width, rx_meta_width
         self.port = HostPort(n_bytes, address_width, register_width, build)

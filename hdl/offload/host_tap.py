@@ -18,7 +18,7 @@ from gradnic.interface.neighbor import (
     HEAD_BYTES,
 )
 
-from ..frame.head import Head
+from ..frame.head import HeadBits
 from ..primitive.names import signals
 from ..stream.beats import FrameBeat
 from ..stream.fifo import FIFO
@@ -63,7 +63,7 @@ class ByDestination(wiring.Component):
         wiring.connect(m, others.o, wiring.flipped(self.others))
         wiring.connect(m, mine.o, wiring.flipped(self.mine))
         inside, was_mine, is_mine = signals("inside was_mine is_mine")
-        destination = Head(self.i.p.data).field(ETHERNET.destination)
+        destination = HeadBits(self.i.p.data).field(ETHERNET.destination)
         # the destination is in the first beat, and so are 6 bytes of it
         first = (destination == self.mac) & self.i.p.keep[ETHERNET.destination.stop - 1]
         m.d.comb += [

@@ -3,12 +3,15 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.offload import TABLE_WORDS, Drop, Table
+from gradnic.interface.register_map import RegisterMap
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
@@ -41,7 +44,12 @@ class HostedCard(wiring.Component):
     interrupt : Out(1)
     """
 
-    def __init__(self, core, registers, more=None):
+    def __init__(
+        self,
+        core: wiring.Component,
+        registers: RegisterMap,
+        more: Mapping[str, wiring.Member] | None = None,
+    ) -> None:
         self.core, self.registers = core, registers
         sent = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.meta_width))
         received = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.rx_meta_width))
@@ -192,7 +200,7 @@ class HostedCard(wiring.Component):
             *(getattr(bank, name).eq(flag) for name, flag in drops.items()),
             *(
                 getattr(bank, name).eq(getattr(core, name))
-                for name in ("sent", "again", "probes", "answered", "heard")
+                for name in ("sent", "retransmitted", "probes", "answered", "responses")
             ),
             bank.given_up.eq(total(core.given_up)),
             bank.foreign.eq(total(core.crossed)),

@@ -3,6 +3,8 @@
 Plumbing: what it stands around has the golden model `gradnic.models.offload.jobs`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import wiring
 
@@ -43,7 +45,17 @@ class JobCard(HostedCard):
     memory of the gradient port.
     """
 
-    def __init__(self, n_bytes, n_ports, layout, *, host=False, n_nodes=0, tells=False, **sizes):
+    def __init__(
+        self,
+        n_bytes: int,
+        n_ports: int,
+        layout: Layout,
+        *,
+        host: bool = False,
+        n_nodes: int = 0,
+        tells: bool = False,
+        **sizes: Any,
+    ) -> None:
         core, self.side = self._core(n_bytes, n_ports, layout, **sizes), None
         self.n_nodes = n_nodes
         if not host:

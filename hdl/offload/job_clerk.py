@@ -70,9 +70,24 @@ class JobClerk(wiring.Component):
     told : In(1)
     """
 
-    def __init__(self, n_bytes, address_width, *, n_ranks, n_packets, max_elems, n_tables,
-                 n_contexts, inc, bf16=False, scale=False, maxima=False, thc=False, gives_up=False,
-                 feedback=False):  # fmt: skip
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        n_ranks: int,
+        n_packets: int,
+        max_elems: int,
+        n_tables: int,
+        n_contexts: int,
+        inc: bool,
+        bf16: bool = False,
+        scale: bool = False,
+        maxima: bool = False,
+        thc: bool = False,
+        gives_up: bool = False,
+        feedback: bool = False,
+    ) -> None:
         self.n_bytes, self.address_width = n_bytes, address_width
         self.n_ranks, self.n_packets = n_ranks, n_packets
         self.n_tables, self.n_contexts, self.inc, self.bf16 = n_tables, n_contexts, inc, bf16

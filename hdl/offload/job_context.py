@@ -114,7 +114,7 @@ class JobContext(wiring.Component):
         With ``pooled``: see `EnginePool`, where the last is ``strays``.
     """
 
-    def __init__(self, n_bytes, address_width, *, pooled=False):
+    def __init__(self, n_bytes: int, address_width: int, *, pooled: bool = False) -> None:
         self.prepared_shape, self.pooled = Prepared(n_bytes, address_width), pooled
         outs = ("needs", "wants", "holds", "turns")
         pool = dict.fromkeys(outs, Out(1)) | {"granted": In(1), "stray": In(1)}

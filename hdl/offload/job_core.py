@@ -6,12 +6,14 @@ Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jo
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import ACTIVE, RING
+from gradnic.interface.schedule_table import Layout
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..primitive.names import signals
@@ -25,7 +27,7 @@ from .job_context import JobContext
 from .job_engines import run_engine, run_passes, share_lanes, share_memory, users_of
 from .job_history import History
 from .job_queue import JobQueue
-from .job_records import STAMP_WIDTH, Descriptor, GivenBy, JobTableWrite, Record
+from .job_records import STAMP_WIDTH, Descriptor, GivenUpBy, JobTableWrite, Record
 from .memory_side import memory_ports
 from .renewal import Keepers, Renewal
 from .round_engine import RoundEngine
@@ -106,14 +108,16 @@ class JobCore(OffloadCore):
     renewed : Out(1)
         A pulse: what contexts share was reset, and not because all was quiet; see `Renewal`.
     active : Out(n_active)
-    given_up, given : Out(n_engines), Out(GivenBy).array(n_engines)
+    given_up, given_up_packet : Out(n_engines), Out(GivenUpBy).array(n_engines)
         As of `OffloadCore`, of each engine.
     """
 
     roots = True
 
-    def __init__(self, n_bytes, n_ports, layout, *, n_active=2, n_engines=0, n_tables=4, thc=False,
-                 block=1024, feedback=False, bits=4, pass_bytes=None, **sizes):  # fmt: skip
+    def __init__(self, n_bytes: int, n_ports: int, layout: Layout, *, n_active: int = 2,
+                 n_engines: int = 0, n_tables: int = 4, thc: bool = False, block: int = 1024,
+                 feedback: bool = False, bits: int = 4, pass_bytes: int | None = None,
+                 **sizes: Any) -> None:  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
         if not 1 <= n_active <= ACTIVE:
@@ -176,7 +180,7 @@ class JobCore(OffloadCore):
                 "renewed": Out(1),
                 "active": Out(self.n_active),
                 "given_up": Out(self.n_engines),
-                "given": Out(GivenBy).array(self.n_engines),
+                "given_up_packet": Out(GivenUpBy).array(self.n_engines),
             }
         )
 
@@ -372,16 +376,19 @@ class JobCore(OffloadCore):
                 Cat(Cat(getattr(engine, name)[k] for engine in self.engines).any()
                     for k in range(4))
             )  # fmt: skip
-        for name in ("sent", "again", "probes", "answered", "heard"):
+        for name in ("sent", "retransmitted", "probes", "answered", "responses"):
             m.d.comb += getattr(self, name).eq(
                 Cat(getattr(engine, name) for engine in self.engines).any()
             )
         m.d.comb += self.given_up.eq(Cat(engine.given_up for engine in self.engines))
-        for engine, told in zip(self.engines, self.given, strict=True):
+        for engine, told in zip(self.engines, self.given_up_packet, strict=True):
             # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
-            given = Signal(GivenBy, attrs={"keep": 1})
+            given_up_packet = Signal(GivenUpBy, attrs={"keep": 1})
             m.d.comb += [
-                *(given[name].eq(engine.given[name]) for name in ("neighbor", "number")),
-                *(given[name].eq(engine.round[name]) for name in ("tensor", "gen")),
-                told.eq(given),
+                *(
+                    given_up_packet[name].eq(engine.given_up_packet[name])
+                    for name in ("neighbor", "number")
+                ),
+                *(given_up_packet[name].eq(engine.round[name]) for name in ("tensor", "gen")),
+                told.eq(given_up_packet),
             ]

@@ -4,7 +4,9 @@ Part of `gradnic.hdl.offload.job_clerk`; `clerk` is the `JobClerk`. The golden m
 `gradnic.models.offload.plan.Plan`.
 """
 
-from amaranth.hdl import Const, Mux, Signal
+from typing import Any
+
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.job import JobCodec, Kind
@@ -23,7 +25,7 @@ class Cutter:
     long : a chunk has more packets than can be counted. divided : both divisions are done.
     """
 
-    def __init__(self, m, clerk, out):
+    def __init__(self, m: Module, clerk: Any, out: Any) -> None:
         self.clerk, self.out, self.low = clerk, out, ceil_log2(clerk.n_bytes)
         job = out.job
         self.cut = Signal(Geometry, reset_less=True)

@@ -46,7 +46,7 @@ def users_of(m, core, runners, clerk, passes):
     pool = EnginePool(core.n_bytes, core.address_width, n=core.n_active, n_engines=core.n_engines)
     m.submodules.pool = core.with_renewal(pool)
     for k, runner in enumerate(runners):
-        said, lease, heard = pool.said[k], pool.leases[k], pool.heard[k]
+        said, lease, report = pool.said[k], pool.leases[k], pool.reports[k]
         m.d.comb += [
             pool.started[k].eq(runner.take),
             pool.needs[k].eq(runner.needs),
@@ -59,7 +59,7 @@ def users_of(m, core, runners, clerk, passes):
             said.armed.eq(runner.context.armed),
             pool.gens[k].eq(runner.context.gen),
             *(said[name].eq(getattr(runner, name)) for name in _SAID),
-            *(getattr(runner, name).eq(heard[name]) for name in heard.shape().members),
+            *(getattr(runner, name).eq(report[name]) for name in report.shape().members),
         ]
         if passes:
             m.d.comb += [

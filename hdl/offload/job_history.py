@@ -24,7 +24,7 @@ class History(wiring.Component):
         cycle on.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__({"asked": In(16).array(2), "over": Out(Over).array(2), "write": In(Over)})
 
     def elaborate(self, platform):

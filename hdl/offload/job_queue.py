@@ -31,7 +31,7 @@ class JobQueue(wiring.Component):
         Jobs wait, whether or not they may be taken.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "post": In(stream.Signature(Descriptor)),
@@ -113,7 +113,7 @@ class Divider(wiring.Component):
         Kept until the next start.
     """
 
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         self.width = width
         super().__init__(
             {

@@ -11,7 +11,7 @@ from gradnic.interface.job import ALIGN, COMPLETION, DESCRIPTOR, TABLES
 from ..axi.bursts import LENGTH_WIDTH
 from ..transport.allowance_walk import LAST_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
-from ..transport.records import LEAVES_WIDTH, Geometry, Given
+from ..transport.records import LEAVES_WIDTH, Geometry, GivenUp
 from .thc_memory import WIDTHS
 
 STAMP_WIDTH = 48
@@ -82,7 +82,7 @@ def Prepared(n_bytes, address_width):
     )
 
 
-GivenBy = data.StructLayout(Given.members | {"tensor": 16, "gen": 16})
+GivenUpBy = data.StructLayout(GivenUp.members | {"tensor": 16, "gen": 16})
 """A packet that was given up, who should have sent it, and the round that it is of."""
 
 LeavesSeen = data.StructLayout({"valid": 1, "leaves": LEAVES_WIDTH})

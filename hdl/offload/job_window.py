@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from typing import Any
+
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -30,7 +32,7 @@ class JobWindow(wiring.Component):
         Of `JobCore`.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
             {
                 "job": In(Descriptor),
@@ -75,7 +77,7 @@ class JobWindow(wiring.Component):
 class WindowCore(wiring.Component):
     """`JobCore` behind a `JobWindow`: members of both, but for the streams between them."""
 
-    def __init__(self, *arguments, **sizes):
+    def __init__(self, *arguments, **sizes: Any) -> None:
         self.core, self.window = JobCore(*arguments, **sizes), JobWindow()
         for name in ("n_bytes", "n_ports", "port_bytes", "n_active", "n_engines"):
             setattr(self, name, getattr(self.core, name))

@@ -14,7 +14,7 @@ from ..primitive.names import signals
 from ..primitive.parity import uneven
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
-from ..transport.records import Goal
+from ..transport.records import Destination
 from .bf16 import Narrow, Widen, halved
 from .own_reader import OwnReader
 
@@ -70,7 +70,8 @@ class MemorySide(wiring.Component):
         Values of terminal rows.
     arriving : In(stream.Signature(Beat(8 * n_bytes)))
         Values of packets.
-    goals, landings, results, sources : as of `Receiver`; with roots, ``roots`` for ``sources``
+    destinations, landings, results, sources : as of `Receiver`
+        With roots, ``roots`` for ``sources``.
     landing_done, result_done : Out(1)
         One pulse per range that is in memory; with roots, root_done, too.
     refused, failed : Out(4)
@@ -79,7 +80,9 @@ class MemorySide(wiring.Component):
         With roots, root_read and root_write, too.
     """
 
-    def __init__(self, n_bytes, address_width=64, *, roots=False, bf16=False):
+    def __init__(
+        self, n_bytes: int, address_width: int = 64, *, roots: bool = False, bf16: bool = False
+    ) -> None:
         self.n_bytes, self.address_width, self.with_roots = n_bytes, address_width, roots
         self.bf16 = bf16
         self.steering = Signal(Steering)
@@ -95,7 +98,7 @@ class MemorySide(wiring.Component):
                 "contributions": Out(beats),
                 "kept": In(beats),
                 "arriving": In(beats),
-                "goals": In(stream.Signature(Goal)),
+                "destinations": In(stream.Signature(Destination)),
                 "landings": In(ranges),
                 "results": In(ranges),
                 "landing_done": Out(1),
@@ -207,14 +210,14 @@ class MemorySide(wiring.Component):
         """Who writes is settled in a cycle before the first beat: flags steer, and no queue.
         Nothing moves until a reset once one of them has changed by itself.
         """
-        goal, arriving, kept = self.goals, self.arriving, self.kept
+        to_where, arriving, kept = self.destinations, self.arriving, self.kept
         begins, is_result, may, rows = signals("begins is_result may rows")
         to = self.steering
         stands = uneven(m, [to])
         m.d.comb += [
-            is_result.eq(goal.p.keep & goal.p.down),
-            begins.eq(~(to.busy | stands) & goal.valid & (~is_result | may)),
-            goal.ready.eq(begins),
+            is_result.eq(to_where.p.keep & to_where.p.down),
+            begins.eq(~(to.busy | stands) & to_where.valid & (~is_result | may)),
+            to_where.ready.eq(begins),
             landings.p.data.eq(arriving.p.data),
             landings.p.last.eq(arriving.p.last),
             landings.p.keep.eq(-1),
@@ -229,9 +232,9 @@ class MemorySide(wiring.Component):
         with m.If(begins):
             m.d.sync += [
                 to.busy.eq(1),
-                to.landing.eq(goal.p.keep & ~goal.p.down),
+                to.landing.eq(to_where.p.keep & ~to_where.p.down),
                 to.result.eq(is_result),
-                to.none.eq(~goal.p.keep),
+                to.none.eq(~to_where.p.keep),
             ]
         with m.Elif(arriving.valid & arriving.ready & arriving.p.last):
             m.d.sync += to.eq(0)

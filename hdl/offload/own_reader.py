@@ -40,7 +40,7 @@ class OwnReader(wiring.Component):
     port, root_port : Out(ReadPort(n_bytes, address_width))
     """
 
-    def __init__(self, n_bytes, address_width=64):
+    def __init__(self, n_bytes: int, address_width: int = 64) -> None:
         self.leaving = ReadEngine(n_bytes, address_width, n_regions=2)
         self.staying = ReadEngine(n_bytes, address_width)
         super().__init__(

@@ -10,7 +10,7 @@ from gradnic.interface.offload import Subtype
 
 from ..reduction.codec import index_octets, octets_of
 from ..stream.delays import copied
-from ..transport.records import Head
+from ..transport.records import PacketHead
 
 
 def say(m, maker, packet, told, leaves, check, leaf):
@@ -19,8 +19,8 @@ def say(m, maker, packet, told, leaves, check, leaf):
     leaves, check : of the sums so far. leaf : the packet has indices, as its own node made them.
     """
     codec = maker.round.codec
-    head = Signal(Head)
-    said = Signal(Head, reset_less=True)
+    head = Signal(PacketHead)
+    said = Signal(PacketHead, reset_less=True)
     m.d.sync += said.eq(head)
     m.d.comb += [
         told.p.head.eq(said),
@@ -79,7 +79,7 @@ def leave(m, maker, told, tag, rows):
     busy = Signal()
     is_data = told.p.head.op != Op.CONTROL
     behind = (rows - told.p.rows)[: len(rows)]
-    head = Signal(Head, reset_less=True)
+    head = Signal(PacketHead, reset_less=True)
     m.d.comb += [
         known.eq(told.valid & tag.valid & sized & ~busy & ~(is_data & behind[-1])),
         told.ready.eq(known),

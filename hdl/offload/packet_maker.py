@@ -19,9 +19,9 @@ from ..transport.records import (
     N_LAYERS,
     NUMBER_WIDTH,
     Answer,
-    Head,
     OwnPacket,
     Packet,
+    PacketHead,
     Round,
     TagWrite,
     Weighed,
@@ -87,7 +87,7 @@ class PacketMaker(wiring.Component):
         Of contributions.
     values, contributions : In(stream.Signature(Beat(8 * n_bytes)))
         What was read.
-    heads : Out(stream.Signature(Head))
+    heads : Out(stream.Signature(PacketHead))
     weighed : Out(Weighed)
         Of each data packet as its head leaves.
     payload : Out(stream.Signature(Beat(8 * n_bytes)))
@@ -134,7 +134,7 @@ class PacketMaker(wiring.Component):
                 "landings": Out(stream.Signature(Range())),
                 "values": In(beats),
                 "contributions": In(beats),
-                "heads": Out(stream.Signature(Head)),
+                "heads": Out(stream.Signature(PacketHead)),
                 "weighed": Out(Weighed),
                 "payload": Out(beats),
                 "own": Out(stream.Signature(OwnPacket)),
@@ -155,10 +155,12 @@ class PacketMaker(wiring.Component):
             wiring.connect(m, summing.adder, wiring.flipped(self.adder))
         expands = packet_sums.expand(m, self, "own", self.values, summing.own)
         packs = packet_sums.expand(m, self, "landed", self.contributions, summing.contributions)
-        goal = packet_sums.Goal(self.thc, self.scale, self.wide)
+        goal = packet_sums.SumRule(self.thc, self.scale, self.wide)
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         rows = Signal(ROWS_WIDTH)  # packets of terminal rows whose last sum has gone, modulo
-        told_shape = data.StructLayout({"head": Head, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
+        told_shape = data.StructLayout(
+            {"head": PacketHead, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH}
+        )
         m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True, watched=True)
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))

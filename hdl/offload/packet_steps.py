@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import memory
 from amaranth.utils import ceil_log2
@@ -30,7 +32,18 @@ class Steps:
     contributions.
     """
 
-    def __init__(self, maker, *, jobs, goals, told, owned, expands, packs, to_tag):
+    def __init__(
+        self,
+        maker: Any,
+        *,
+        jobs: Any,
+        goals: Any,
+        told: Any,
+        owned: Any,
+        expands: Any,
+        packs: Any,
+        to_tag: Any,
+    ) -> None:
         self.maker, self.jobs, self.goals, self.told, self.owned = maker, jobs, goals, told, owned
         self.expands, self.packs, self.to_tag = expands, packs, to_tag
         self.packet = Signal(Packet, reset_less=True)

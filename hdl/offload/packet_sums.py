@@ -24,7 +24,7 @@ ROWS_WIDTH = NUMBER_WIDTH  # of a round: at most half as many packets, and a sig
 N_RAW = 4  # raw packets of the longest that wait for their tags
 
 
-def Goal(thc: bool, scale: bool = False, wide: bool = False):
+def SumRule(thc: bool, scale: bool = False, wide: bool = False):
     """What becomes of a packet's sums: do they stay here; with THC, what is added to each, and
     with wide ones whether they are no indices; of a mean, what each is multiplied by.
     """

@@ -21,10 +21,10 @@ from ..transport.records import (
     HEAD_FIELDS,
     N_NEIGHBORS,
     Context,
-    Head,
     Neighbor,
     NeighborWrite,
     Over,
+    PacketHead,
     Round,
 )
 
@@ -45,7 +45,8 @@ def Facts(n_contexts: int = 0):
     """
     place = {"place": Place(n_contexts)} if n_contexts else {}
     return data.StructLayout(
-        {"check": FrameClass(), "drop": 4, "head": Head, "ready": 1, "stale": 1, "tree": 1} | place
+        {"check": FrameClass(), "drop": 4, "head": PacketHead, "ready": 1, "stale": 1, "tree": 1}
+        | place
     )
 
 
@@ -114,7 +115,7 @@ class PacketParser(HeadParser):
         sums = envelope(m, head, whole=whole & (field(UDP.length) >= RAW_HEAD), gap=gap)
         src = field(GRADNIC.src)
         nodes, neighbors = self._neighbors(m)
-        entry = Signal(Head)
+        entry = Signal(PacketHead)
         m.d.comb += [
             *(entry[name].eq(field(GRADNIC[name])) for name in HEAD_FIELDS),
             entry.tos.eq(field(IPV4.tos)),

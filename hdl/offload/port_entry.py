@@ -49,7 +49,7 @@ class PortEntry(wiring.Component):
         Payload begins with a beat.
     """
 
-    def __init__(self, n_bytes, port_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, port_bytes: int, *, meta_width: int = 0) -> None:
         self.n_bytes, self.port_bytes, self.meta_width = n_bytes, port_bytes, meta_width
         frames = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))
         super().__init__(

@@ -50,7 +50,16 @@ class PortExit(wiring.Component):
         Only with `queues`: see `port_members`.
     """
 
-    def __init__(self, n_bytes, port_bytes, *, meta_width, own_beats, n_frames, queues=0):
+    def __init__(
+        self,
+        n_bytes: int,
+        port_bytes: int,
+        *,
+        meta_width: int,
+        own_beats: int,
+        n_frames: int,
+        queues: int = 0,
+    ) -> None:
         self.n_bytes, self.port_bytes, self.meta_width = n_bytes, port_bytes, meta_width
         self.own_beats, self.n_frames, self.queues = own_beats, n_frames, queues
         frames = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))

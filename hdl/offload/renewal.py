@@ -4,6 +4,8 @@ Part of `gradnic.hdl.offload.job_core`; what the host sees of it is in
 `gradnic.models.offload.jobs`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -42,7 +44,7 @@ class Renewal(wiring.Component):
         With ``anew``: it was not quiet.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         names = ("busy", "wedged", "stalls", "waits", "still")
         outs = ("tick", "closed", "anew", "soon", "forced")
         super().__init__(
@@ -93,7 +95,7 @@ class Keepers:
     addresses changed by themselves: jobs that are active fail at once, and it is reset.
     """
 
-    def __init__(self, renewal):
+    def __init__(self, renewal: Any) -> None:
         self.renewal, self.memories, self.frames, self.strays = renewal, [], [], []
         self.resets = []
 

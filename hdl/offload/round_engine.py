@@ -16,7 +16,7 @@ from ..stream.beats import Beat, UnitBeat
 from ..transport.allowance_walk import LAST_WIDTH, SHARE_WIDTH
 from ..transport.ledger import CLEAR_WIDTH
 from ..transport.pace import Echo
-from ..transport.records import BYTES_WIDTH, Arrival, Head, PathMark
+from ..transport.records import BYTES_WIDTH, Arrival, PacketHead, PathMark
 from .core import OffloadCore
 from .job_records import LeavesSeen
 
@@ -66,9 +66,9 @@ class RoundEngine(OffloadCore):
         return members | {
             "arrivals": In(stream.Signature(Arrival)),
             "values": In(stream.Signature(UnitBeat(8 * self.n_bytes))),
-            "heads": Out(stream.Signature(Head)),
+            "heads": Out(stream.Signature(PacketHead)),
             "payload": Out(beat),
-            "replies": Out(stream.Signature(Head)),
+            "replies": Out(stream.Signature(PacketHead)),
             "echoed": Out(1),
             "echo": Out(Echo),
             "path_mark": Out(PathMark),

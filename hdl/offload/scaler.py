@@ -46,7 +46,7 @@ class Scaler(wiring.Component):
 
     latency = Times.latency + FIFO.latency
 
-    def __init__(self, n_lanes):
+    def __init__(self, n_lanes: int) -> None:
         self.n_lanes = n_lanes
         self.queue = FIFO(Beat(32 * n_lanes), DEPTH, watched=True)
         beats = stream.Signature(Beat(32 * n_lanes))

@@ -16,7 +16,7 @@ from ..primitive.names import signals
 from ..stream.beats import Beat, UnitBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
-from ..transport.records import Arrival, Head
+from ..transport.records import Arrival, PacketHead
 from .context_paths import has_payload
 
 N_PACKETS = 32  # inside
@@ -98,15 +98,15 @@ class SharedCompressor(wiring.Component):
 
     Members
     -------
-    heads, payload : In(stream.Signature(Head)), In(stream.Signature(Beat(8 * n_bytes)))
-    o_heads, o : Out(stream.Signature(Head)), Out(stream.Signature(Beat(8 * n_bytes)))
+    heads, payload : In(stream.Signature(PacketHead)), In(stream.Signature(Beat(8 * n_bytes)))
+    o_heads, o : Out(stream.Signature(PacketHead)), Out(stream.Signature(Beat(8 * n_bytes)))
     """
 
     def __init__(self, n_bytes: int, *, max_elems: int) -> None:
         self.n_bytes = n_bytes
         self.codec = Compressor(n_bytes // 4, max_floats=max_elems)
         self.strays = Signal()
-        heads, beats = stream.Signature(Head), stream.Signature(Beat(8 * n_bytes))
+        heads, beats = stream.Signature(PacketHead), stream.Signature(Beat(8 * n_bytes))
         super().__init__(
             {"heads": In(heads), "payload": In(beats), "o_heads": Out(heads), "o": Out(beats)}
         )
@@ -114,7 +114,7 @@ class SharedCompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.codec = unit = self.codec
-        m.submodules.told = told = FIFO(Head, N_PACKETS, half_rate=True)
+        m.submodules.told = told = FIFO(PacketHead, N_PACKETS, half_rate=True)
         head, o, sizes = told.o.p, self.o, unit.sizes
         coded = self.heads.p.op == Op.INC
         kinds, passed = _enter(m, self, unit.floats, told.i, self.heads.p, coded)

@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -48,8 +50,17 @@ class EncodePass(Pass):
 
     more = {"node": In(8), "cell": In(ThcCell), "check": Out(CheckWrite)}
 
-    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bits=4,
-                 lends=False, **sizes):  # fmt: skip
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        block: int = 1024,
+        feedback: bool = False,
+        bits: int = 4,
+        lends: bool = False,
+        **sizes: Any,
+    ) -> None:
         self.varies = bits > 4
         self.encoder = ThcEncoder(n_bytes // 4, block=block, levels=feedback, lends=lends)
         if lends:

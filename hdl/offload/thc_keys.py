@@ -42,7 +42,7 @@ class ThcKeys(wiring.Component):
         A bit of them has changed by itself while they are known.
     """
 
-    def __init__(self, *, dice):
+    def __init__(self, *, dice: bool) -> None:
         self.dice = dice
         keys = {name: member for name, member in KEYS.items() if dice or name != "random_key"}
         node = {"node": In(8)} if dice else {}

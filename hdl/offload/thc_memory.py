@@ -53,7 +53,7 @@ class Pad(wiring.Component):
     i, o : In(stream.Signature(Beat(32 * lanes))), Out(stream.Signature(32 * lanes))
     """
 
-    def __init__(self, lanes, *, width=LENGTH_WIDTH):
+    def __init__(self, lanes: int, *, width: int = LENGTH_WIDTH) -> None:
         self.lanes, self.width = lanes, width
         super().__init__(
             {
@@ -120,7 +120,14 @@ class BlockReader(wiring.Component):
     port : Out(ReadPort)
     """
 
-    def __init__(self, n_bytes, address_width, *, widths=WIDTHS, sums=False):
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        widths: tuple[int, ...] = WIDTHS,
+        sums: bool = False,
+    ) -> None:
         self.n_bytes, self.address_width, self.sums = n_bytes, address_width, sums
         self.widths = widths
         self.kinds = FIFO(1, N_RANGES, stops=True)
@@ -260,7 +267,7 @@ class BurstWriter(wiring.Component):
     port : Out(WritePort)
     """
 
-    def __init__(self, n_bytes, address_width, *, width=LENGTH_WIDTH):
+    def __init__(self, n_bytes: int, address_width: int, *, width: int = LENGTH_WIDTH) -> None:
         self.n_bytes, self.address_width, self.width = n_bytes, address_width, width
         self.ranges = FIFO(Range(), 4, stops=True)
         super().__init__(

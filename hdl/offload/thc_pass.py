@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -106,8 +108,16 @@ class Pass(wiring.Component):
 
     more, lends = {}, False
 
-    def __init__(self, n_bytes, address_width, *, block=1024, feedback=False, bf16=False,
-                 widths=WIDTHS):  # fmt: skip
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        block: int = 1024,
+        feedback: bool = False,
+        bf16: bool = False,
+        widths: tuple[int, ...] = WIDTHS,
+    ) -> None:
         self.n_bytes, self.address_width, self.block = n_bytes, address_width, block
         self.widths = widths
         self.lanes, self.feedback, self.bf16 = n_bytes // 4, feedback, bf16
@@ -284,7 +294,15 @@ class DecodePass(Pass):
     and lends : bool, as of `EncodePass`.
     """
 
-    def __init__(self, n_bytes, address_width, *, block=1024, lends=False, **sizes):
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        block: int = 1024,
+        lends: bool = False,
+        **sizes: Any,
+    ) -> None:
         self.decoder = ThcDecoder(n_bytes // 4, block=block, lends=lends)
         if lends:
             self.more = self.lent(self.decoder)

@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
 """
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -66,8 +68,18 @@ class ThcPasses(wiring.Component):
         By kind: memory takes no new burst; none is under way.
     """
 
-    def __init__(self, n_bytes, address_width, *, n, block=1024, feedback=False, bf16=False,
-                 bits=4, pass_bytes=None):  # fmt: skip
+    def __init__(
+        self,
+        n_bytes: int,
+        address_width: int,
+        *,
+        n: int,
+        block: int = 1024,
+        feedback: bool = False,
+        bf16: bool = False,
+        bits: int = 4,
+        pass_bytes: int | None = None,
+    ) -> None:
         self.n, self.feedback = n, feedback
         self.lends = n == 1 and not feedback
         pass_bytes = pass_bytes or n_bytes
@@ -81,7 +93,7 @@ class ThcPasses(wiring.Component):
                 f"address_width must be at most {widest} where pass_bytes is {pass_bytes}, "
                 f"not {address_width!r}"
             )
-        sizes = {"block": block, "bf16": bf16}
+        sizes: dict[str, Any] = {"block": block, "bf16": bf16}
         self.units = [
             NormPass(pass_bytes, address_width, feedback=feedback, **sizes),
             EncodePass(
@@ -176,15 +188,19 @@ class ThcPasses(wiring.Component):
             ),
         ]
 
-    def _memory(self, m, kind, name, reset):
-        """Memory ports of one circuit; what makes their beats wider is reset with it."""
-        unit = self.units[kind]
+    def _ports(self, kind):
+        """{member of these passes: port of the unit}, all of a unit's ways to memory."""
+        name, unit = KINDS[kind], self.units[kind]
         ports = {f"{name}_read": unit.read, f"{name}_write": unit.write}
         if self.feedback and name == "norm":
             ports["added_read"] = unit.residual_read
         if self.feedback and name == "encode":
             ports |= {"kept_read": unit.residual_read, "kept_write": unit.residual_write}
-        for port, inner in ports.items():
+        return ports
+
+    def _memory(self, m, kind, reset):
+        """Memory ports of one circuit; what makes their beats wider is reset with it."""
+        for port, inner in self._ports(kind).items():
             outer = getattr(self, port)
             if self.halved:
                 wide = WideRead if port.endswith("read") else WideWrite
@@ -196,12 +212,11 @@ class ThcPasses(wiring.Component):
 
     def _moves(self, m, kind):
         """A beat came from memory, or went there, a cycle ago."""
-        unit, moved = self.units[kind], Signal(name=f"{KINDS[kind]}_moved")
-        beats = [unit.read.rvalid & unit.read.rready, unit.write.wvalid & unit.write.wready]
-        if self.feedback and hasattr(unit, "residual_read"):
-            beats.append(unit.residual_read.rvalid & unit.residual_read.rready)
-        if self.feedback and hasattr(unit, "residual_write"):
-            beats.append(unit.residual_write.wvalid & unit.residual_write.wready)
+        moved = Signal(name=f"{KINDS[kind]}_moved")
+        beats = [
+            port.rvalid & port.rready if name.endswith("read") else port.wvalid & port.wready
+            for name, port in self._ports(kind).items()
+        ]
         m.d.sync += moved.eq(Cat(beats).any())
         return moved
 
@@ -225,7 +240,7 @@ class ThcPasses(wiring.Component):
         ]
         if name == "encode":
             m.d.comb += [unit.node.eq(self.node), unit.cell.eq(self.cell)]
-        self._memory(m, kind, name, reset)
+        self._memory(m, kind, reset)
         waits = self.at_work[3 - kind] if self.lends and kind else Const(0)
         still = asks.bit_select(owner, 1)
         runs = Signal(name=f"{name}_runs")  # a cycle ago, too: its job stands

@@ -33,7 +33,7 @@ class WayIn(wiring.Component):
     crossed, oversize, overrun : Out(n_ports)
     """
 
-    def __init__(self, n_bytes, n_ports, port_bytes, *, meta_width=0):
+    def __init__(self, n_bytes: int, n_ports: int, port_bytes: int, *, meta_width: int = 0) -> None:
         self.n_bytes, self.n_ports, self.port_bytes = n_bytes, n_ports, port_bytes
         self.meta_width = meta_width
         frames = stream.Signature(FrameBeat(port_bytes, meta_width=meta_width))

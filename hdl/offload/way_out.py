@@ -16,7 +16,7 @@ from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..transport.framer import Framer
 from ..transport.pace import Echo, Pace, PaceRules
-from ..transport.records import Head, NeighborWrite, Own, PathMark, Round
+from ..transport.records import NeighborWrite, Own, PacketHead, PathMark, Round
 from .port_exit import PortExit, longest_frame
 
 STORE_FRAMES = 2  # of the longest, at each port
@@ -38,16 +38,25 @@ class WayOut(wiring.Component):
     host_tx, mac_tx : In(frames).array(n_ports), Out(frames).array(n_ports)
     own, round, neighbor, pace, floor : In
         As of `OffloadCore`.
-    heads, payload : In(stream.Signature(Head)), In(stream.Signature(Beat))
+    heads, payload : In(stream.Signature(PacketHead)), In(stream.Signature(Beat))
         As of `Framer`.
-    replies : In(stream.Signature(Head))
+    replies : In(stream.Signature(PacketHead))
     echoed, echo, path_mark : In(1), In(Echo), In(PathMark)
         What answers told of the network.
     queue_write, queue_shown, queue_count
         With `queues`: see `queue_members`.
     """
 
-    def __init__(self, n_bytes, n_ports, port_bytes, *, max_elems, meta_width=0, queues=0):
+    def __init__(
+        self,
+        n_bytes: int,
+        n_ports: int,
+        port_bytes: int,
+        *,
+        max_elems: int,
+        meta_width: int = 0,
+        queues: int = 0,
+    ) -> None:
         self.n_bytes, self.n_ports, self.port_bytes = n_bytes, n_ports, port_bytes
         self.meta_width, self.queues = meta_width, queues
         self.longest = longest_frame(n_bytes, max_elems)
@@ -61,9 +70,9 @@ class WayOut(wiring.Component):
                 "neighbor": In(NeighborWrite(n_ports)),
                 "pace": In(PaceRules),
                 "floor": In(8),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(PacketHead)),
                 "payload": In(stream.Signature(Beat(8 * n_bytes))),
-                "replies": In(stream.Signature(Head)),
+                "replies": In(stream.Signature(PacketHead)),
                 "echoed": In(1),
                 "echo": In(Echo),
                 "path_mark": In(PathMark),
@@ -78,7 +87,7 @@ class WayOut(wiring.Component):
         m.submodules.slice = payload = Slice(Beat(8 * n))
         wiring.connect(m, wiring.flipped(self.payload), payload.i)
         wiring.connect(m, payload.o, framer.payload)
-        m.submodules.answers = answers = Slice(Head, half_rate=True)
+        m.submodules.answers = answers = Slice(PacketHead, half_rate=True)
         wiring.connect(m, wiring.flipped(self.replies), answers.i)
         heads, to, replies = self.heads, framer.heads, answers.o
         m.submodules.rate = pace = Pace(n)

@@ -3,6 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from types import SimpleNamespace
 
@@ -67,7 +68,7 @@ class BlockRAM(wiring.Component):
 
     output, read_en = "OUTREG", 1  # of a DP16KD: its output registers, its read enable
 
-    def __init__(self, width: int, depth: int, *, init=()) -> None:
+    def __init__(self, width: int, depth: int, *, init: Sequence[int] = ()) -> None:
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
         if not 2 <= depth <= 16384:
@@ -247,7 +248,7 @@ class Bank(wiring.Component):
     }
     latency = 4
 
-    def __init__(self, width, depth) -> None:
+    def __init__(self, width: int, depth: int) -> None:
         self.width = width
         self.depth = depth
         super().__init__(_ports(width, depth))

@@ -3,7 +3,7 @@
 Plumbing: Verilog for all families tells no contents of zeros, so a memory begins as its part likes.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -29,7 +29,7 @@ class ZeroedTable(wiring.Component):
         In the same cycle.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
         if not 2 <= depth <= 256:
             raise ValueError(f"depth must be 2 to 256, not {depth!r}")
         self.shape, self.depth = shape, depth

@@ -1,4 +1,4 @@
-"""What a node knows of its chunks: contributions so far, left, final; one access a cycle.
+"""What a node knows of its chunks: contributions so far, released, final; one access a cycle.
 
 Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
@@ -7,18 +7,18 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.schedule_table import bits
+from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
 from ..stream.delays import delayed, delayed_flag
 
-EVENTS = ("added", "finals", "left")  # in the order in which they are served
+EVENTS = ("added", "finals", "released")  # in the order in which they are served
 
 
 def State(layout):
     """Shape of what is known of a chunk."""
-    return data.StructLayout({"added": layout.wait, "left": 1, "final": 1})
+    return data.StructLayout({"added": layout.wait, "released": 1, "final": 1})
 
 
 def Look(layout, n_chunks: int, n_slots: int):
@@ -45,9 +45,9 @@ def Access(layout, n_chunks: int, n_slots: int):
 class ChunkBook(wiring.Component):
     """State of each chunk, in block RAM: events change it, rows and asks read it, in one order.
 
-    One access a cycle: the first that is offered of `added`, `finals`, `left`, `asks`, `looks`. An
-    access taken in cycle t is `coming` in t + 2, `passing` in t + 3, and its `result` is there in
-    t + 4. What follows sees what went before, whatever the distance. There are two banks: one in
+    One access a cycle: the first that is offered of `added`, `finals`, `released`, `asks`, `looks`.
+    An access taken in cycle t is `coming` in t + 2, `passing` in t + 3, and its `result` is there
+    in t + 4. What follows sees what went before, whatever the distance. There are two banks: one in
     use, the other being cleared in cycles without an access, as far as the tensor has chunks.
 
     Members
@@ -60,7 +60,7 @@ class ChunkBook(wiring.Component):
         A strobe: change banks; only while `clean`.
     clean : Out(1)
         The other bank is clear, as far as ``chunks``.
-    added, finals, left, asks : In(stream of chunk numbers)
+    added, finals, released, asks : In(stream of chunk numbers)
     answered : Out(1), answer : Out(State), 4 cycles after an ask was taken.
     looks : In(stream.Signature(Look))
     coming, passing : Out(Access), 2 and 3 cycles after an access was taken. Events of `coming` may
@@ -70,10 +70,11 @@ class ChunkBook(wiring.Component):
         With `result`: a contribution was counted; a chunk became final.
     foreign, extra, early : Out(1)
         For one cycle, 1 to 5 cycles after the event. extra: a contribution came for a chunk that
-        had left, or beyond the largest number that can be counted, or a chunk became final twice.
+        was released, or beyond the largest number that can be counted, or a chunk became final
+        twice.
     """
 
-    def __init__(self, layout, n_chunks: int, n_slots: int) -> None:
+    def __init__(self, layout: Layout, n_chunks: int, n_slots: int) -> None:
         self.layout, self.n_chunks, self.n_slots = layout, n_chunks, n_slots
         self.chunk_width = bits(n_chunks - 1)
         chunk = stream.Signature(self.chunk_width)
@@ -119,7 +120,7 @@ class ChunkBook(wiring.Component):
         same = [delayed(m, addr == other, 1, name=f"same{k}") for k, other in enumerate(before)]
         newest = delayed(m, same[0], 1, name="newest")
         newer = delayed(m, same[1] | same[2], 1, name="newer")
-        event = op["added"] | op["finals"] | op["left"]
+        event = op["added"] | op["finals"] | op["released"]
         outside = Signal()
         beyond, nowhere = signals("beyond nowhere", reset_less=True)
         m.d.comb += outside.eq(look1.chunk >= self.chunks)
@@ -145,7 +146,7 @@ class ChunkBook(wiring.Component):
             self.result.added.eq(  # one LUT a bit, no carry chain
                 Cat(bit ^ (grows & state.added[:k].all()) for k, bit in enumerate(state.added))
             ),
-            self.result.left.eq(state.left | leave),
+            self.result.released.eq(state.released | leave),
             self.result.final.eq(state.final | finish),
             self.finished.eq(finish & ~state.final),
             self.foreign.eq(delayed_flag(m, beyond, 1, name="beyond")),
@@ -157,7 +158,9 @@ class ChunkBook(wiring.Component):
         old = data.View(shape, old)
         # Not a register of `grows`: that would be three levels of logic behind the memory
         m.d.comb += self.grew.eq(added & ~old.added.all())
-        m.d.sync += self.extra.eq((added & (old.added.all() | old.left)) | (finished & old.final))
+        m.d.sync += self.extra.eq(
+            (added & (old.added.all() | old.released)) | (finished & old.final)
+        )
         m.d.comb += [
             self.coming.look.eq(op2["looks"]),
             self.coming.add.eq(op2["added"]),
@@ -189,13 +192,13 @@ class ChunkBook(wiring.Component):
                 taken[name] = take & self.running
                 early = early | (take & ~self.running)
             free = free & ~port.valid
-        added, finals, left, asks, looks = ports.values()
+        added, finals, released, asks, looks = ports.values()
         chunk = Mux(
             added.valid | finals.valid,
             Mux(added.valid, added.p, finals.p),
             Mux(
-                left.valid | asks.valid,
-                Mux(left.valid, left.p, asks.p),
+                released.valid | asks.valid,
+                Mux(released.valid, released.p, asks.p),
                 Mux(looks.valid, looks.p.chunk, swept[:-1]),
             ),
         )

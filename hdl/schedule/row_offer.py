@@ -7,6 +7,8 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.schedule_table import Layout
+
 from ..primitive.names import signals
 from .row_reader import Message, Row, Setup, row_queue
 
@@ -70,7 +72,7 @@ class RowOffer(wiring.Component):
         NOP row passes.
     """
 
-    def __init__(self, layout, depth: int, n_chunks: int, n_ports: int) -> None:
+    def __init__(self, layout: Layout, depth: int, n_chunks: int, n_ports: int) -> None:
         row = Row(layout, depth, n_chunks)
         super().__init__(
             {

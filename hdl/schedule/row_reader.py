@@ -7,7 +7,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, s
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, bits
+from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, Layout, bits
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
@@ -137,7 +137,7 @@ class RowReader(wiring.Component):
         and its first chunk.
     """
 
-    def __init__(self, layout, depth: int, n_chunks: int, *, n_tables: int = 1) -> None:
+    def __init__(self, layout: Layout, depth: int, n_chunks: int, *, n_tables: int = 1) -> None:
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
         self.n_tables = n_tables
         self.shape = Row(layout, depth, n_chunks)

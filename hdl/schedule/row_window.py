@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.schedule_table import bits
+from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
 from ..stream.admission import credit
@@ -50,7 +50,7 @@ class Slot(wiring.Component):
         that may leave then, held of those with ``hold``.
     """
 
-    def __init__(self, layout, n_chunks: int, k: int) -> None:
+    def __init__(self, layout: Layout, n_chunks: int, k: int) -> None:
         self.k = k
         members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
         super().__init__(members | {"done": Out(1), "held": Out(1)})
@@ -101,7 +101,7 @@ class Spread(wiring.Component):
         the last look.
     """
 
-    def __init__(self, layout, n_chunks: int) -> None:
+    def __init__(self, layout: Layout, n_chunks: int) -> None:
         self.n_chunks = n_chunks
         members = {"seen": In(Seen(layout, n_chunks)), "pop": In(1)}
         super().__init__(members | {"done": Out(1)})
@@ -188,7 +188,7 @@ class RowWindow(wiring.Component):
         The oldest row leaves. single : In(1), it takes one look.
     """
 
-    def __init__(self, layout, depth: int, n_chunks: int) -> None:
+    def __init__(self, layout: Layout, depth: int, n_chunks: int) -> None:
         self.layout, self.n_chunks = layout, n_chunks
         super().__init__(
             {

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradnic.interface.schedule_table import bits
+from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
 from .chunk_book import EVENTS, ChunkBook, State
@@ -20,12 +20,12 @@ def Status(layout, depth: int, n_chunks: int):
 
     running : events count; a few cycles after start, until done, abort or fault. done : the last
     round ended well. stuck : the watchdog has barked. fault : number in `FAULTS`. foreign : an
-    event named a chunk outside the tensor; extra : a contribution came for a chunk that had left
-    or had all it can count, or a chunk became final twice; early : an event came while nothing
-    ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows`` if all
-    are out; 0 until it is known, and after a bad setup; of the bad row after a fault; kept as they
-    were when the watchdog barked. step : of the last row that is out, 0 before. unfinished : chunks
-    that are not final yet; with ``sums_stay`` those of terminal rows that are out.
+    event named a chunk outside the tensor; extra : a contribution came for a chunk that was
+    released or had all it can count, or a chunk became final twice; early : an event came while
+    nothing ran. row, chunk : the oldest row not taken from `issues` and its first chunk, ``rows``
+    if all are out; 0 until it is known, and after a bad setup; of the bad row after a fault; kept
+    as they were when the watchdog barked. step : of the last row that is out, 0 before. unfinished
+    : chunks that are not final yet; with ``sums_stay`` those of terminal rows that are out.
     """
     return data.StructLayout(
         {
@@ -90,7 +90,7 @@ class Scheduler(wiring.Component):
     starting : Out(1)
         A start was taken, and `status` is still that of the round before.
     status : Out(Status)
-    added, finals, left : In(stream.Signature(chunk number))
+    added, finals, released : In(stream.Signature(chunk number))
         Events. One more contribution is in the sum of a chunk; a chunk is final here, arrived or
         made so by its terminal row; the node's own partial of a chunk was read from memory for
         the last time. One event a cycle, in this order where several are offered: `added` is
@@ -98,7 +98,7 @@ class Scheduler(wiring.Component):
     asks : In(stream.Signature(chunk number))
         Asks for the state of a chunk; ready while no event is offered. Before the first round
         answers are what the memory began with.
-    answered, answer : Out(1), Out({added, left, final})
+    answered, answer : Out(1), Out({added, released, final})
         4 cycles after an ask was taken: contributions so far (a partial of this rank may be added
         now), whether its own partial has left (a gather result may overwrite it), whether it is
         final. All events taken before the ask are counted.
@@ -109,7 +109,13 @@ class Scheduler(wiring.Component):
     """
 
     def __init__(
-        self, layout, *, depth: int = 512, n_chunks: int = 64, n_ports: int = 4, n_tables: int = 1
+        self,
+        layout: Layout,
+        *,
+        depth: int = 512,
+        n_chunks: int = 64,
+        n_ports: int = 4,
+        n_tables: int = 1,
     ) -> None:
         if not 2 <= depth <= 16384:
             raise ValueError(f"depth must be 2 to 16384, not {depth!r}")

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -68,7 +68,7 @@ class BlockFIFO(wiring.Component):
 
     def __init__(
         self,
-        shape,
+        shape: ShapeLike,
         depth: int,
         *,
         never_full: bool = False,

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Shape, Signal, Value
+from amaranth.hdl import Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -52,7 +52,7 @@ class CreditQueue(wiring.Component):
 
     latency = 2
 
-    def __init__(self, shape, depth: int = DEPTH, *, never_full: bool = False) -> None:
+    def __init__(self, shape: ShapeLike, depth: int = DEPTH, *, never_full: bool = False) -> None:
         self.depth = depth
         self.never_full = never_full
         self.strays = Signal()

@@ -5,7 +5,7 @@ Plumbing: no golden model of its own.
 
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -64,7 +64,7 @@ class FIFO(wiring.Component):
 
     def __init__(
         self,
-        shape,
+        shape: ShapeLike,
         depth: int,
         *,
         never_full: bool = False,

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -44,7 +44,7 @@ class Outlet(wiring.Component):
     o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, depth: int, *, n_free: int = 1) -> None:
+    def __init__(self, shape: ShapeLike, depth: int, *, n_free: int = 1) -> None:
         if not 3 <= depth <= MOST:
             raise ValueError(f"depth must be 3 to {MOST}, not {depth!r}")
         self.depth, self.n_free = depth, n_free

@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -72,7 +72,7 @@ class PairQueue(wiring.Component):
     of ``o.valid``: a part of an entry may have been another one's.
     """
 
-    def __init__(self, shape, depth: int) -> None:
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
         if not 2 <= depth <= MOST:
             raise ValueError(f"depth must be 2 to {MOST}, not {depth!r}")
         self.n_slots = max(2 * BANK, 2 ** ceil_log2(depth))

@@ -6,7 +6,7 @@ waits for ``ready``.
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,7 +33,7 @@ class Slice(wiring.Component):
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, *, half_rate: bool = False, holds: bool = False) -> None:
+    def __init__(self, shape: ShapeLike, *, half_rate: bool = False, holds: bool = False) -> None:
         if half_rate and holds:
             raise ValueError("half_rate and holds exclude each other")
         self.shape, self.half_rate, self.holds = shape, half_rate, holds
@@ -98,7 +98,7 @@ class Fork(wiring.Component):
     o0, o1, ... : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, n: int) -> None:
+    def __init__(self, shape: ShapeLike, n: int) -> None:
         if n < 1:
             raise ValueError(f"n must be at least 1, not {n!r}")
         self.shape = shape

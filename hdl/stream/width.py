@@ -3,7 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,7 +33,7 @@ class WidthConverter(wiring.Component):
     i, o : In(stream.Signature(i_shape)), Out(stream.Signature(o_shape))
     """
 
-    def __init__(self, i_shape, o_shape) -> None:
+    def __init__(self, i_shape: ShapeLike, o_shape: ShapeLike) -> None:
         for name, shape in (("i_shape", i_shape), ("o_shape", o_shape)):
             if not isinstance(shape, data.StructLayout) or not {"data", "last"} <= {*shape.members}:
                 raise ValueError(f"{name} must have the fields data and last, not {shape!r}")

@@ -24,7 +24,16 @@ from gradnic.interface.offload import Subtype
 from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import copied
-from .records import HEAD_FIELDS, N_NEIGHBORS, Head, Neighbor, NeighborWrite, Own, PathMark, Round
+from .records import (
+    HEAD_FIELDS,
+    N_NEIGHBORS,
+    Neighbor,
+    NeighborWrite,
+    Own,
+    PacketHead,
+    PathMark,
+    Round,
+)
 from .spray import Spray
 
 TTL = 64
@@ -58,7 +67,7 @@ class Framer(wiring.Component):
     own, round : In(Own), In(Round)
     write : In(NeighborWrite(n_ports))
     path_mark : In(PathMark)
-    heads : In(stream.Signature(Head))
+    heads : In(stream.Signature(PacketHead))
     payload : In(stream.Signature(Beat(8 * n_bytes)))
         ceil(length / n_bytes) beats for each head with a length but for CONTROL packets.
     o : Out(stream.Signature(FrameBeat(n_bytes, meta_width=...)))
@@ -77,7 +86,7 @@ class Framer(wiring.Component):
                 "round": In(Round),
                 "write": In(NeighborWrite(n_ports)),
                 "path_mark": In(PathMark),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(PacketHead)),
                 "payload": In(stream.Signature(Beat(8 * n_bytes))),
                 "o": Out(stream.Signature(self.shape)),
             }
@@ -93,7 +102,7 @@ class Framer(wiring.Component):
         head = Signal(8 * HEAD_BYTES, reset_less=True)
         left = Signal(range(n_head), reset_less=True)  # beats of the head behind this one
         last_of_head = Signal(reset_less=True)
-        sent = Signal(Head, reset_less=True)
+        sent = Signal(PacketHead, reset_less=True)
         port = Signal(len(self.o.p.meta), reset_less=True)
         has_body = Signal(reset_less=True)
         body = Signal()
@@ -164,7 +173,7 @@ class Framer(wiring.Component):
             read.addr.eq(self.heads.p.neighbor),
         ]
         m.submodules.spray = spray = Spray(N_PATHS)
-        fields = {"head": Head, "to": self.neighbor, "total": 16, "udp": 16, "port": 16}
+        fields = {"head": PacketHead, "to": self.neighbor, "total": 16, "udp": 16, "port": 16}
         found = Signal(data.StructLayout(fields), reset_less=True)
         result = Signal(data.StructLayout(fields | {"checksum": 16}), reset_less=True)
         path = Signal.like(spray.paths.payload, reset_less=True)

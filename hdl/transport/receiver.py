@@ -20,14 +20,13 @@ from gradnic.interface.offload import Drop
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.names import signals
 from ..primitive.target import one_hot
-from ..stream.fifo import FIFO
 from .allowance_walk import LAST_WIDTH, SHARE_WIDTH, AllowanceWalk
 from .allowances import Allowances
-from .completions import N_WRITES, Completions
 from .ledger import CLEAR_WIDTH, Ledger
 from .locator import Located
 from .packet_walk import PacketWalk, Place
-from .receiver_checks import answers, look_at_range, reason_of, target_of
+from .receiver_checks import answers, look_at_range, reason_of
+from .receiver_queues import made_queues, write
 from .receiver_states import answer, give_up, judge, probe, take
 from .records import (
     BYTES_WIDTH,
@@ -38,10 +37,10 @@ from .records import (
     Answer,
     CheckWrite,
     Control,
-    Given,
-    Goal,
-    Head,
+    Destination,
+    GivenUp,
     OwnPacket,
+    PacketHead,
     PathMark,
     Round,
 )
@@ -100,7 +99,7 @@ class Receiver(wiring.Component):
         Of a coded round, one for each data packet: 1 is a sound unit.
     own : In(stream.Signature(OwnPacket))
         Packets of terminal rows.
-    goals : Out(stream.Signature(Goal))
+    destinations : Out(stream.Signature(Destination))
         For each data packet but unsound ones: whether its values are kept, and where.
     landings, results : Out(stream.Signature(Range))
         What is to be written. Landings are in one region: areas of the size of a tensor, by rank.
@@ -115,7 +114,7 @@ class Receiver(wiring.Component):
     added, finals : Out(stream.Signature(chunk))
     controls : Out(stream.Signature(Control))
         STOP, BITMAP and NOT_READY of the round under way, for the sender.
-    replies : Out(stream.Signature(Head))
+    replies : Out(stream.Signature(PacketHead))
     path_mark : Out(PathMark)
         Of packets that went to the sender.
     ask, answer : In(number of a packet), Out(Answer(n_ranks))
@@ -123,9 +122,9 @@ class Receiver(wiring.Component):
     dropped : Out(len(Drop))
         Bit k pulses for a packet with `gradnic.interface.offload.Drop` k; bit 0 for one that is
         accepted.
-    answered, heard : Out(1)
+    answered, responses : Out(1)
         One pulse per PROBE that STOP or BITMAP answered; per packet that went to the sender.
-    given_up, given : Out(1), Out({neighbor, number})
+    given_up, given_up_packet : Out(1), Out({neighbor, number})
         One cycle per packet that is given up, and which it is.
     spends, spent : Out(1), Out(40)
         An allowance is spent, and how much of it.
@@ -176,7 +175,7 @@ class Receiver(wiring.Component):
                 "arrivals": In(stream.Signature(Located)),
                 "verdicts": In(stream.Signature(1)),
                 "own": In(stream.Signature(OwnPacket)),
-                "goals": Out(stream.Signature(Goal)),
+                "destinations": Out(stream.Signature(Destination)),
                 "landings": Out(stream.Signature(Range())),
                 "results": Out(stream.Signature(Range())),
                 **(written if roots else {"sources": Out(stream.Signature(1))}),
@@ -186,15 +185,15 @@ class Receiver(wiring.Component):
                 "added": Out(chunk),
                 "finals": Out(chunk),
                 "controls": Out(stream.Signature(Control)),
-                "replies": Out(stream.Signature(Head)),
+                "replies": Out(stream.Signature(PacketHead)),
                 "path_mark": Out(PathMark),
                 "ask": In(ceil_log2(n_packets)),
                 "answer": Out(Answer(n_ranks)),
                 "dropped": Out(len(Drop)),
                 "answered": Out(1),
-                "heard": Out(1),
+                "responses": Out(1),
                 "given_up": Out(1),
-                "given": Out(Given),
+                "given_up_packet": Out(GivenUp),
                 "spends": Out(1),
                 "spent": Out(BYTES_WIDTH),
             }
@@ -204,32 +203,29 @@ class Receiver(wiring.Component):
         m = Module()
         m.submodules.allowances = allowances = Allowances(self.bits)
         m.submodules.walk = self.walk = PacketWalk()
-        m.submodules.landing = landing = Completions()
-        m.submodules.result = result = Completions()
-        m.submodules.goal_queue = goals = FIFO(Goal, N_WRITES, stops=True)
-        m.submodules.landing_queue = landings = FIFO(Range(), N_WRITES, stops=True)
-        m.submodules.result_queue = results = FIFO(Range(), N_WRITES, stops=True)
-        for queue, port in (
-            (goals, self.goals),
-            (landings, self.landings),
-            (results, self.results),
-        ):
-            wiring.connect(m, queue.o, wiring.flipped(port))
-        wiring.connect(m, landing.events, wiring.flipped(self.added))
-        beside, room_beside = self._results(m, result)
-        m.d.comb += [landing.stored.eq(self.landed), result.stored.eq(self.stored)]
-        room = Signal()
-        m.d.sync += room.eq(  # nobody else fills them, and it takes cycles between two entries
-            goals.i.ready & landings.i.ready & results.i.ready & room_beside
-            & landing.entries.ready & result.entries.ready
-        )  # fmt: skip
+        queues = made_queues(m, self)
+        w = self._packet(m)
+        w.room, w.allowances = queues.room, allowances
+        self._look_up(m, w)
+        write(m, self, w, queues)
+        self._check(m, w)
+        self._shares(m, allowances, self.ledger)
+        look_at_range(m, self, w)
+        answers(m, self, w)
+        with m.FSM() as fsm:
+            for states in (take, judge, probe, give_up, answer):
+                states(m, self, w)
+        one_hot(fsm)
+        return m
 
+    def _packet(self, m):
+        """The packet that is decided on, its place, and what is told of it."""
         cut, walk = self.round.geometry, self.walk
         packet = Signal(Located, reset_less=True)
         own = Signal(OwnPacket, reset_less=True)
         is_own = Signal(reset_less=True)
         place = Signal(Place, reset_less=True)
-        head, to = packet.arrival.head, self.replies.p
+        head = packet.arrival.head
         n_here = Signal(NUMBER_WIDTH, reset_less=True)  # packets of this chunk
         is_last = Signal()
         m.d.comb += [
@@ -244,23 +240,29 @@ class Receiver(wiring.Component):
             self.dropped.eq(0),
             self.given_up.eq(0),
             self.answered.eq(0),
-            self.heard.eq(0),
-            self.path_mark.valid.eq(self.heard & head.ecn),
+            self.responses.eq(0),
+            self.path_mark.valid.eq(self.responses & head.ecn),
             self.path_mark.path.eq(head.path),
-            self.given.neighbor.eq(head.neighbor),
-            self.given.number.eq(place.number),
+            self.given_up_packet.neighbor.eq(head.neighbor),
+            self.given_up_packet.number.eq(place.number),
         ]
+        return SimpleNamespace(
+            packet=packet, own=own, is_own=is_own, place=place, head=head, n_here=n_here,
+            to=self.replies.p, walk=walk, coded=self.round.codec.coded,
+            leaves=head.arg[32 - LEAVES_WIDTH :],
+        )  # fmt: skip
 
+    def _look_up(self, m, w):
+        """What the ledger is asked of the packet, and told as it closes."""
         down, closes, packed = signals("down closes packed")
         # in the cycle of `closes`
-        to_goals, to_landings, to_results, to_roots = (Signal(name=f"to_{name}") for name in (
-            "goals", "landings", "results", "roots"
-        ))  # fmt: skip
+        to_destinations, to_landings, to_results, to_roots = (
+            Signal(name=f"to_{name}") for name in ("destinations", "landings", "results", "roots")
+        )
         keeps = Signal(reset_less=True)
         giving = Signal()  # the packet did not come, and is closed all the same
-        leaves = head.arg[32 - LEAVES_WIDTH :]
         m.submodules.ledger = ledger = self.ledger
-        closed, found, weight = ledger.closed, ledger.found, ledger.weight
+        head, is_own = w.head, w.is_own
         m.d.comb += [
             down.eq(is_own | head.ph),
             packed.eq(~is_own & (head.op == Op.THC_IDX)),
@@ -271,83 +273,40 @@ class Receiver(wiring.Component):
             *([ledger.table.eq(self.table)] if self.n_tables > 1 else []),
             self.answer.eq(ledger.answer),
             ledger.check_write.eq(self.check),
-            ledger.chunk.eq(place.chunk),
-            ledger.number.eq(place.number),
+            ledger.chunk.eq(w.place.chunk),
+            ledger.number.eq(w.place.number),
             ledger.neighbor.eq(head.neighbor),
             ledger.flow.eq(head.slot),
             ledger.down.eq(down),
             ledger.own.eq(is_own),
-            ledger.n_here.eq(n_here),
+            ledger.n_here.eq(w.n_here),
             ledger.given_up.eq(giving),
             ledger.packed.eq(packed),
-            ledger.leaves.eq(Mux(is_own, own.leaves, leaves)),
+            ledger.leaves.eq(Mux(is_own, w.own.leaves, w.leaves)),
             ledger.closes.eq(closes),
         ]
-        is_data, is_probe = signals("is_data is_probe", reset_less=True)
+        w.is_data, w.is_probe = signals("is_data is_probe", reset_less=True)
+        w.closed, w.found, w.weight = ledger.closed, ledger.found, ledger.weight
+        w.down, w.closes, w.packed, w.keeps, w.giving = down, closes, packed, keeps, giving
+        w.to_destinations, w.to_landings = to_destinations, to_landings
+        w.to_results, w.to_roots = to_results, to_roots
 
-        done = Signal(Completions.Entry)
-        target = target_of(m, self, Mux(is_own, own.offset, head.seq),
-                              Mux(is_own, own.elems, head.elems), down, packed)  # fmt: skip
-        m.d.comb += [
-            done.event.eq(ledger.completes),
-            done.chunk.eq(place.chunk),
-            done.written.eq(~giving),
-            landings.i.p.eq(target),
-            results.i.p.eq(target),
-            goals.i.p.down.eq(down),
-            goals.i.p.keep.eq(keeps),
-            goals.i.valid.eq(to_goals),
-            landings.i.valid.eq(to_landings),
-            landing.entries.valid.eq(to_landings | (closes & giving)),
-            results.i.valid.eq(to_results),
-            result.entries.valid.eq(to_results),
-            landing.entries.p.eq(done),
-            result.entries.p.eq(done),
-        ]
-        if self.with_roots:
-            roots, root = beside
-            m.d.comb += [
-                roots.i.p.eq(target),
-                root.entries.p.eq(done),
-                roots.i.valid.eq(to_roots),
-                root.entries.valid.eq(to_roots),
-            ]
-        else:
-            m.d.comb += [beside.i.payload.eq(is_own), beside.i.valid.eq(to_results)]
-        m.d.sync += [
-            *(flag.eq(0) for flag in (to_goals, closes, to_landings, to_results, to_roots))
-        ]
-
-        # Why it may change nothing.
+    def _check(self, m, w):
+        """Why the packet may change nothing."""
         fits, too_far, sound = signals("fits too_far sound")
         end = Signal(NUMBER_WIDTH + 1, reset_less=True)  # of a PROBE's range
-        coded = self.round.codec.coded
+        cut, place, n_here = self.round.geometry, w.place, w.n_here
         m.d.sync += [
             fits.eq(
                 (place.within < n_here)
                 & (place.chunk <= cut.last_chunk)
-                & ~(packet.chunk >> CHUNK_WIDTH).any()  # bits that `place` has no room for
+                & ~(w.packet.chunk >> CHUNK_WIDTH).any()  # bits that `place` has no room for
             ),
-            end.eq(place.within + head.elems),
+            end.eq(place.within + w.head.elems),
             too_far.eq(end > n_here),
         ]
-        reason = reason_of(m, self, packet, fits, leaves, coded & ~sound)
-
-        work = SimpleNamespace(
-            packet=packet, is_data=is_data, is_probe=is_probe, own=own, is_own=is_own, place=place,
-            head=head, to=to, walk=walk, room=room, coded=coded, sound=sound, fits=fits,
-            too_far=too_far, reason=reason, down=down, keeps=keeps, giving=giving, closes=closes,
-            closed=closed, found=found, weight=weight, to_goals=to_goals, to_landings=to_landings,
-            to_results=to_results, to_roots=to_roots, allowances=allowances,
-        )  # fmt: skip
-        self._shares(m, allowances, ledger)
-        look_at_range(m, self, work)
-        answers(m, self, work)
-        with m.FSM() as fsm:
-            for states in (take, judge, probe, give_up, answer):
-                states(m, self, work)
-        one_hot(fsm)
-        return m
+        w.fits, w.too_far, w.sound = fits, too_far, sound
+        w.reason = reason_of(m, self, w.packet, fits, w.leaves, w.coded & ~sound)
 
     def _shares(self, m, allowances, ledger):
         """Who says what a neighbor may lose."""
@@ -372,27 +331,3 @@ class Receiver(wiring.Component):
             allowances.write.eq(walk.write),
             self.clearing.eq(ledger.clearing | walk.busy),
         ]
-
-    def _results(self, m, result):
-        """What is beside the queue of results: (queue of whose they are, its room); or, with roots,
-        ((their queue, what they complete), room of both), and events of both are merged.
-        """
-        if not self.with_roots:
-            m.submodules.source_queue = sources = FIFO(1, N_WRITES)
-            wiring.connect(m, sources.o, wiring.flipped(self.sources))
-            wiring.connect(m, result.events, wiring.flipped(self.finals))
-            return sources, sources.i.ready
-        m.submodules.root_queue = roots = FIFO(Range(), N_WRITES)
-        m.submodules.root = root = Completions()
-        m.submodules.final_queue = finals = FIFO(CHUNK_WIDTH, 4)
-        wiring.connect(m, roots.o, wiring.flipped(self.roots))
-        wiring.connect(m, finals.o, wiring.flipped(self.finals))
-        first, second = root.events, result.events
-        m.d.comb += [
-            root.stored.eq(self.rooted),
-            finals.i.valid.eq(first.valid | second.valid),
-            finals.i.payload.eq(Mux(first.valid, first.payload, second.payload)),
-            first.ready.eq(finals.i.ready),
-            second.ready.eq(finals.i.ready & ~first.valid),
-        ]
-        return (roots, root), roots.i.ready & root.entries.ready

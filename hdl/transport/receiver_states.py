@@ -50,7 +50,7 @@ def take(m, r, w):
         with m.Elif(~w.is_data & ~w.is_probe & w.packet.arrival.ready):
             m.d.comb += r.controls.valid.eq(1)
             with m.If(r.controls.ready):
-                m.d.sync += r.heard.eq(1)
+                m.d.sync += r.responses.eq(1)
                 m.next = "REST"
         with m.Elif(w.packet.arrival.wrong):
             m.d.sync += [
@@ -91,7 +91,7 @@ def judge(m, r, w):
         with m.If(w.room):
             m.next = "REST"
             m.d.sync += [  # done in the next cycle, in which nothing of it has changed
-                w.to_goals.eq(~w.is_own & (~w.coded | w.sound)),
+                w.to_destinations.eq(~w.is_own & (~w.coded | w.sound)),
                 w.keeps.eq(w.reason == Drop.NONE),
                 w.closes.eq(accepted),
                 w.to_landings.eq(accepted & ~w.down),

@@ -102,7 +102,7 @@ HEAD_FIELDS = (
     "op", "ph", "imp", "last", "retx", "ecn", "gen", "lc", "slot", "tensor", "seq", "elems", "p0",
     "p1", "arg",
 )  # fmt: skip
-Head = data.StructLayout(
+PacketHead = data.StructLayout(
     {name: GRADNIC[name].width for name in HEAD_FIELDS}
     | {
         "tos": 8,
@@ -157,7 +157,7 @@ Control = data.StructLayout(
 """A CONTROL packet that came for the sender: STOP, BITMAP or NOT_READY. share : of the
 packets that came since the last answer, how many were marked, in 1/256."""
 
-Arrival = data.StructLayout({"head": Head, "ready": 1, "stale": 1, "tree": 1, "wrong": 1})
+Arrival = data.StructLayout({"head": PacketHead, "ready": 1, "stale": 1, "tree": 1, "wrong": 1})
 """A packet that came. ready : it is of the round under way; stale : of one that is over; tree :
 TREE is not 0; wrong : data of another codec, for a tree, or of a length that cannot be."""
 
@@ -195,7 +195,7 @@ Allowance = data.StructLayout({"enable": 1, "index": ceil_log2(N_NEIGHBORS), "by
 """What a neighbor may lose in a round, or with ``Round.at_share`` what must come of it, in bytes
 times leaves, to be set while ``enable`` is 1."""
 
-Goal = data.StructLayout({"keep": 1, "down": 1})
+Destination = data.StructLayout({"keep": 1, "down": 1})
 """Where a packet's values go: to the result (``down``), to a landing area, or nowhere."""
 
 OwnPacket = data.StructLayout(
@@ -209,5 +209,5 @@ OwnPacket = data.StructLayout(
 )
 """A packet of a terminal row: it goes to the result."""
 
-Given = data.StructLayout({"neighbor": ceil_log2(N_NEIGHBORS), "number": NUMBER_WIDTH})
+GivenUp = data.StructLayout({"neighbor": ceil_log2(N_NEIGHBORS), "number": NUMBER_WIDTH})
 """A packet that was given up, and who should have sent it."""

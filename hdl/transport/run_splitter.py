@@ -3,7 +3,7 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -52,13 +52,13 @@ class RunSplitter(wiring.Component):
     messages : In(stream.Signature(message))
         As of `gradnic.hdl.schedule.scheduler.Scheduler`.
     runs : Out(stream.Signature(Run))
-    left : Out(stream.Signature(CHUNK_WIDTH))
+    released : Out(stream.Signature(CHUNK_WIDTH))
         Chunks of reduce messages, once each.
     busy : Out(1)
         A message was taken and not all of its runs.
     """
 
-    def __init__(self, message, n_peers: int, *, longest: int = RUN) -> None:
+    def __init__(self, message: ShapeLike, n_peers: int, *, longest: int = RUN) -> None:
         if not 1 <= longest <= RUN:
             raise ValueError(f"longest must be 1 to {RUN}, not {longest!r}")
         self.message, self.longest = message, longest
@@ -69,7 +69,7 @@ class RunSplitter(wiring.Component):
                 "peers": In(data.ArrayLayout(neighbor, n_peers)),
                 "messages": In(stream.Signature(message)),
                 "runs": Out(stream.Signature(Run)),
-                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "released": Out(stream.Signature(CHUNK_WIDTH)),
                 "busy": Out(1),
             }
         )
@@ -94,7 +94,7 @@ class RunSplitter(wiring.Component):
         asked = Signal.like(peer, reset_less=True)
         neighbor = Signal.like(run.neighbor, reset_less=True)
         stood = Signal(range(CUT_CYCLES))  # cycles that the place has not changed
-        m.d.comb += [self.runs.p.eq(run), self.left.p.eq(chunk)]
+        m.d.comb += [self.runs.p.eq(run), self.released.p.eq(chunk)]
         n_taken, following = self._cut(m, cut, place)
         final = Signal(CHUNK_WIDTH, reset_less=True)  # the last chunk of the message
         ends_message = Signal()  # it is the tensor's last
@@ -146,8 +146,8 @@ class RunSplitter(wiring.Component):
                 with m.If(~(rest[1:] | count[1:]).any()):
                     m.next = "LEAVE"
             with m.State("LEAVE"):
-                m.d.comb += self.left.valid.eq(~message.gather)
-                with m.If(self.left.ready | message.gather):
+                m.d.comb += self.released.valid.eq(~message.gather)
+                with m.If(self.released.ready | message.gather):
                     m.d.sync += [
                         chunk.eq(chunk + 1),
                         left_chunks.eq(left_chunks - 1),

@@ -5,9 +5,10 @@ packets, each with a mask of its own, and packets that are made anew from memory
 """
 
 from itertools import pairwise
+from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import enum, memory, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.offload import Subtype
@@ -18,22 +19,16 @@ from ..primitive.names import signals
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
+from . import sender_states as states
 from .pace import Echo
 from .packet_walk import LATENCY, PacketWalk, Place
 from .records import CHUNK_WIDTH, RUN, Control, Packet, Round, Weighed
 from .run_splitter import Run, RunSplitter
+from .sender_states import State
 
 N_RUNS = 16  # under way at a time
 RETRY = 3  # after NOT_READY: an eighth of t_probe
 RENEW = 30  # log2 of the cycles after which answers to PROBEs of before are believed no more
-
-
-class State(enum.Enum, shape=2):
-    """Of a run that is kept."""
-
-    FREE = 0
-    SENDING = 1  # its mask says what
-    WAITING = 2  # for an answer to its PROBE
 
 
 class Sender(wiring.Component):
@@ -56,7 +51,7 @@ class Sender(wiring.Component):
 
     Members
     -------
-    round, peers, messages, left : see `RunSplitter`
+    round, peers, messages, released : see `RunSplitter`
     packets : Out(stream.Signature(Packet))
     weighed : In(Weighed)
         What became of each packet, before its PROBE is answered.
@@ -67,11 +62,12 @@ class Sender(wiring.Component):
         A pulse for each STOP or BITMAP, and what it tells of the way.
     drained : Out(1)
         No run is under way; falls two cycles after a message was taken.
-    sent, again, probes : Out(1)
+    sent, retransmitted, probes : Out(1)
         One cycle per packet: of all, sent again; per PROBE.
     """
 
-    def __init__(self, message, n_peers: int, *, n_packets: int, longest: int = RUN) -> None:
+    def __init__(self, message: ShapeLike, n_peers: int, *, n_packets: int,
+                 longest: int = RUN) -> None:  # fmt: skip
         self.message, self.n_peers, self.n_packets = message, n_peers, n_packets
         self.splitter = RunSplitter(message, n_peers, longest=longest)
         super().__init__(
@@ -79,7 +75,7 @@ class Sender(wiring.Component):
                 "round": In(Round),
                 "peers": In(self.splitter.peers.shape()),
                 "messages": In(stream.Signature(message)),
-                "left": Out(stream.Signature(CHUNK_WIDTH)),
+                "released": Out(stream.Signature(CHUNK_WIDTH)),
                 "packets": Out(stream.Signature(Packet)),
                 "weighed": In(Weighed),
                 "controls": In(stream.Signature(Control)),
@@ -87,7 +83,7 @@ class Sender(wiring.Component):
                 "echo": Out(Echo),
                 "drained": Out(1),
                 "sent": Out(1),
-                "again": Out(1),
+                "retransmitted": Out(1),
                 "probes": Out(1),
             }
         )
@@ -99,7 +95,7 @@ class Sender(wiring.Component):
         m.submodules.near = near = Slice(self.message, half_rate=True)
         wiring.connect(m, wiring.flipped(self.messages), near.i)
         wiring.connect(m, near.o, splitter.messages)
-        wiring.connect(m, splitter.left, wiring.flipped(self.left))
+        wiring.connect(m, splitter.released, wiring.flipped(self.released))
         m.d.comb += [splitter.round.eq(self.round), splitter.peers.eq(self.peers)]
         self.now = Signal(32)
         era = Signal()
@@ -217,11 +213,6 @@ class Sender(wiring.Component):
             with m.If(here[k]):
                 m.d.sync += state.eq(one)
 
-        def become(new):
-            for k, one in enumerate(self.states):
-                with m.If(here[k]):
-                    m.d.sync += one.eq(new)
-
         # a cycle late: packets are more than that apart
         late, room, hurries, renews = signals("late room hurries renews")
         m.d.sync += [
@@ -232,91 +223,19 @@ class Sender(wiring.Component):
             renews.eq((self.aged & here).any()),
             late.eq(age >= Mux(hurries, self.round.t_probe >> RETRY, self.round.t_probe)),
         ]
-        m.d.sync += [self.sent.eq(0), self.again.eq(0), self.probes.eq(0)]
+        m.d.sync += [self.sent.eq(0), self.retransmitted.eq(0), self.probes.eq(0)]
+        w = SimpleNamespace(
+            at=at, after=after, run=run, place=place, mask=mask, rest=rest, selects=selects,
+            left_some=left_some, left=left, packet=packet, state=state, stood=stood, late=late,
+            room=room, hurries=hurries, renews=renews, asks_anew=asks_anew, here=here, walk=walk,
+            queue=queue, importance=importance,
+        )  # fmt: skip
         with m.FSM() as fsm:
             self.looking = ~(fsm.ongoing("SEND") | fsm.ongoing("TURN") | fsm.ongoing("PROBE"))
-            for now, then in pairwise(("LOOK", "READ", "AGE", "DECIDE")):
-                with m.State(now):
-                    m.next = then
-            with m.State("DECIDE"):
-                m.d.sync += [
-                    run.eq(reads.data),
-                    place.eq(reads.data.place),
-                    left.eq(reads.data.n_less_1),
-                    mask.eq(masks.data),
-                    stood.eq(0),
-                    selects.eq(packet.retx),
-                    left_some.eq(0),
-                    asks_anew.eq(state == State.SENDING),
-                ]
-                m.next = "LOOK"
-                with m.If(state == State.SENDING):
-                    m.next = "SEND"
-                with m.Elif((state == State.WAITING) & late):
-                    m.next = "PROBE"
-                with m.Else():
-                    m.d.sync += at.eq(after)
-            with m.State("SEND"):
-                stands, sends, waits, ends = signals("stands sends waits ends")
-                later = selects & ~importance.read_data
-                m.d.comb += queue.i.valid.eq(sends & stands & room)
-                m.d.sync += [  # of the place that stands
-                    ends.eq(left == 0),  # stands as long as the place
-                    waits.eq(mask[0] & later),
-                    sends.eq(mask[0] & ~later),
-                ]
-                with m.If(~stands):
-                    m.d.sync += [stood.eq(stood + 1), stands.eq(stood == LATENCY - 1)]
-                with m.Elif(room | ~sends):
-                    m.d.sync += [
-                        stood.eq(0),
-                        stands.eq(0),
-                        mask.eq(mask >> 1),
-                        rest.eq(Cat(rest[1:], waits)),
-                        left_some.eq(left_some | waits),
-                        place.eq(walk.following),
-                        left.eq(left - 1),
-                        self.sent.eq(sends & ~run.terminal),
-                        self.again.eq(sends & packet.retx),
-                    ]
-                    with m.If(ends):
-                        m.next = "PROBE"
-                        with m.If(left_some | waits):
-                            m.d.sync += left.eq(~run.n_less_1)
-                            m.next = "TURN"
-                        with m.If(run.terminal):
-                            become(State.FREE)
-                            m.d.sync += at.eq(after)
-                            m.next = "LOOK"
-            with m.State("TURN"):  # the rest moves down to where its packets stand in the mask
-                m.d.sync += [rest.eq(rest >> 1), left.eq(left - 1)]
-                with m.If(left == 0):
-                    m.d.sync += [
-                        mask.eq(rest),
-                        place.eq(run.place),
-                        left.eq(run.n_less_1),
-                        selects.eq(0),
-                        left_some.eq(0),
-                    ]
-                    m.next = "SEND"
-            with m.State("PROBE"):
-                m.d.comb += [
-                    queue.i.valid.eq(1),
-                    packet.probe.eq(1),
-                    packet.retx.eq(~(asks_anew | hurries)),
-                    packet.number.eq(run.place.number),
-                    packet.elems.eq(run.n_less_1 + 1),
-                    self.stamp_write.en.eq(queue.i.ready),
-                    self.asked_write.en.eq(queue.i.ready & (asks_anew | renews)),
-                ]
-                with m.If(queue.i.ready):
-                    become(State.WAITING)
-                    m.d.sync += [
-                        at.eq(after),
-                        self.probes.eq(1),
-                        *(one.bit_select(at, 1).eq(0) for one in (self.refused, self.aged)),
-                    ]
-                    m.next = "LOOK"
+            states.look(m, self, w)
+            states.send(m, self, w)
+            states.turn(m, w)
+            states.probe(m, self, w)
         one_hot(fsm)
         return at
 

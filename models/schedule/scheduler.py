@@ -20,7 +20,7 @@ from .row_reader import SETUP, Fault, Work, work, wrong
 N_AHEAD, N_SLOTS = 16, 9
 SETTLED, FLUSH_CYCLES = 3, 8
 JUDGED, READ, READY, SPREAD, KNOWN, SHOWN = 8, 11, 5, 6, 4, 2  # cycles
-EVENTS = ("added", "finals", "left")
+EVENTS = ("added", "finals", "released")
 
 
 class Scheduler:
@@ -36,7 +36,7 @@ class Scheduler:
         self.now = 0
         self.most = 2**layout.wait - 1
         self.n_words = 2 ** bits(n_chunks - 1)
-        self.chunks = defaultdict(lambda: [0, 0, 0])  # contributions, left, final
+        self.chunks = defaultdict(lambda: [0, 0, 0])  # contributions, released, final
         self.swept = 0
         self.state, self.pending, self.flushed = "idle", False, 0
         self.status = dict.fromkeys(
@@ -69,10 +69,10 @@ class Scheduler:
 
     def cycle(self, *, start: int = 0, abort: int = 0, ready: int = 1, idle: int = 1, **offered):
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
-        left, asks: the chunk offered, or None.
+        released, asks: the chunk offered, or None.
 
         Returns {"taken": name of the event or ask that was taken, or None; "issue": the Message
-        on offer, or None; "answer": (added, left, final) or None; "status": dict}.
+        on offer, or None; "answer": (added, released, final) or None; "status": dict}.
         """
         now, status, setup = self.now, self.status, self.setup
         offer = self.offer
@@ -159,7 +159,7 @@ class Scheduler:
         if chunk >= self.setup.chunks:
             late.append(("foreign", 1))
             return
-        if name == "left":
+        if name == "released":
             state[1] = 1
             return
         full, gone = (state[0] == self.most, state[1]) if name == "added" else (state[2], 0)

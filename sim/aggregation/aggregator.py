@@ -149,7 +149,7 @@ class AggregatorBench:
         )
         self.cycles = 0
         ports = range(config.n_ports if queues else 0)
-        self.events = [f"{what}{k}" for k in ports for what in ("judged", "left")]
+        self.events = [f"{what}{k}" for k in ports for what in ("judged", "dequeued")]
         n = config.n_ports
         self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
         self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
@@ -214,12 +214,12 @@ class AggregatorBench:
         run = self.instance.run(
             inputs,
             signals={"now": now, "tick": [tick, 0]},
-            trace=("hears", "heard", *self.events),
+            trace=("ingress_valid", "ingress_port", *self.events),
             reset=False,
             **options,
         )
         self.cycles += run.cycles
-        heard = run.traces["heard"][run.traces["hears"].astype(bool)].astype(int)
+        heard = run.traces["ingress_port"][run.traces["ingress_valid"].astype(bool)].astype(int)
         order = [(code >> 1) + (code & 1) * self.config.n_ports for code in heard.tolist()]
         out = []
         for port, name in enumerate(self.outputs):
@@ -274,7 +274,7 @@ class AggregatorBench:
             made = deque(frame for at, frame, _ in ours if at == port)
             judged, left = (
                 np.asarray(run.traces[f"{what}{port}"]).astype(np.int64)
-                for what in ("judged", "left")
+                for what in ("judged", "dequeued")
             )
             for t in np.flatnonzero((judged | left) & 1):
                 if judged[t] & 1:

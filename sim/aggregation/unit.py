@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from gradnic.hdl.aggregation.unit import EVENTS, Answer, Head, JobRegisters
+from gradnic.hdl.aggregation.unit import EVENTS, Answer, ContributionHead, JobRegisters
 from gradnic.models.aggregation.jobs import CLOSE_RULES, OVERFLOW_RULES, W_CODES
 from gradnic.models.aggregation.unit import SlotEngine, index_parameters
 from gradnic.models.thc.worker import pack, solve_table
@@ -101,13 +101,13 @@ class Bench:
 
     def inputs(self, packets):
         """Beats of ``heads`` and ``values``."""
-        names = [name for name, _ in Head if name not in ("job", "length")]
+        names = [name for name, _ in ContributionHead if name not in ("job", "length")]
         columns = {name: [p.head[name] for p in packets] for name in names}
         columns["job"] = [self.places[p.head["job"]] for p in packets]
         columns["length"] = [len(p.payload) for p in packets]
         columns = {name: np.array(values, np.int64) for name, values in columns.items()}
         return {
-            "heads": encoding.pack(Head, **columns),
+            "heads": encoding.pack(ContributionHead, **columns),
             "values": self._beats("values", [p.payload for p in packets]),
         }
 

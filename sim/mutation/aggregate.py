@@ -2,7 +2,7 @@
 
 import numpy as np
 from gradnic.hdl.aggregation.slot_rows import GAP
-from gradnic.hdl.aggregation.unit import EVENTS, AggregationUnit, Head, Sizes
+from gradnic.hdl.aggregation.unit import EVENTS, AggregationUnit, ContributionHead, Sizes
 from gradnic.models.aggregation.jobs import Job
 from gradnic.models.aggregation.switchml import SwitchmlJob
 from gradnic.models.frame.address import Address
@@ -148,7 +148,7 @@ def _bits(model):
     """Packets that are wrong in one bit of one field, or in their length, beside good ones."""
     generator = np.random.default_rng(21)
     pair = _job(5, 0, b=3, g=34, B=256, p=1 / 64), _job(6, 2, kind="int32", close="n_min", n_min=2)
-    widths = {name: field.width for name, field in Head}
+    widths = {name: field.width for name, field in ContributionHead}
     kinds = (pair[0], Op.THC_IDX), (pair[0], Op.THC_SUM), (pair[0], Op.NORM), (pair[1], None)
     for job, op in kinds * 2:
         words = op in (Op.NORM, None)

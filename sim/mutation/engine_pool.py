@@ -6,7 +6,7 @@ from operator import or_
 
 import numpy as np
 from amaranth.hdl import Shape
-from gradnic.hdl.offload.engine_pool import EnginePool, Heard, Lease, Said
+from gradnic.hdl.offload.engine_pool import EnginePool, Lease, Report, Said
 from gradnic.hdl.offload.job_context import FLUSH_CYCLES
 from gradnic.hdl.transport.records import EPOCH_WIDTH, CheckWrite, Context
 
@@ -17,7 +17,7 @@ N_CYCLES, N_RUNS = 1200, 40
 ALONE = FLUSH_CYCLES + 8  # cycles, behind the reset
 LEASE = Shape.cast(Lease(N_BYTES, WIDTH)).width
 SIZES = {"lease": LEASE, "said": Shape.cast(Said).width, "check": Shape.cast(CheckWrite).width,
-         "heard": Shape.cast(Heard).width}  # fmt: skip
+         "reports": Shape.cast(Report).width}  # fmt: skip
 UPSETS = {"owners": N * N_ENGINES, **{f"lease{e}": LEASE for e in range(N_ENGINES)}}
 UPSETS |= {f"which{e}": (N - 1).bit_length() for e in range(N_ENGINES)}
 """Registers that change by themselves, and their bits."""
@@ -82,7 +82,7 @@ class Twin:
         free = [not one.owner and not one.resets for one in self.engines]
         goes = [free[e] and not any(free[:e]) and any(next_) for e in range(N_ENGINES)]
         out = {"taken": sum(bit << e for e, bit in enumerate(goes)), "granted": 0, "strays": 0}
-        quiet = _put(Heard, "quiet", 1)
+        quiet = _put(Report, "quiet", 1)
         for k in range(N):
             mine = [ready[e] and self.engines[e].owner >> k & 1 for e in range(N_ENGINES)]
             heard, still = 0, quiet
@@ -90,7 +90,7 @@ class Twin:
                 if mine[e]:
                     heard |= i["told"][e]
                     still &= i["told"][e]
-            out[f"heard__{k}"] = heard & ~quiet | still
+            out[f"reports__{k}"] = heard & ~quiet | still
             out["granted"] |= any(mine) << k
             out["strays"] |= any(m and s for m, s in zip(mine, strays, strict=True)) << k
         out["resets"] = sum(int(one.resets) << e for e, one in enumerate(self.engines))
@@ -189,7 +189,7 @@ class Recording:
                 "turns": int(rng.integers(1 << N)) * int(rng.random() < rare),
                 "leases": list(job["lease"]), "said": list(job["said"]),
                 "checks": list(job["check"]), "gens": list(gens), "upset": None,
-                "told": [_number(rng, SIZES["heard"]) for _ in range(N_ENGINES)],
+                "told": [_number(rng, SIZES["reports"]) for _ in range(N_ENGINES)],
             }  # fmt: skip
             if cycle < ALONE:  # nobody has begun, so nobody is older than the one that asks
                 i |= {"started": 0, "needs": (1 << N) - 1, "wants": 1 << seed % N}
@@ -210,7 +210,7 @@ class Recording:
             for name in ("leases", "said", "checks", "told"):
                 for k, value in enumerate(i[name]):
                     log.setdefault(f"{name}__{k}", []).append(value)
-        widths = {"leases": LEASE, "told": SIZES["heard"]}
+        widths = {"leases": LEASE, "told": SIZES["reports"]}
         self.signals = {"upset": upsets}
         for name, values in log.items():
             width = widths.get(name.split("__")[0], 0)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from amaranth.hdl import Shape
 from gradnic.hdl.offload.context_paths import PacketPick
-from gradnic.hdl.transport.records import Head
+from gradnic.hdl.transport.records import PacketHead
 
 from gradnic.interface.formats import Op
 
@@ -24,11 +24,11 @@ def component():
 
 def _heads(rng, n):
     """Random heads, each kind of which there is: with a payload, without, and answers."""
-    width = Shape.cast(Head).width
+    width = Shape.cast(PacketHead).width
     rows = []
     for _ in range(n):
         value = int.from_bytes(rng.bytes(-(-width // 8)), "little") & (1 << width) - 1
-        length, op = Head["length"], Head["op"]
+        length, op = PacketHead["length"], PacketHead["op"]
         if rng.random() < 0.3:
             value &= ~((1 << length.width) - 1 << length.offset)
         elif rng.random() < 0.3:
@@ -50,7 +50,7 @@ class Recording:
         self.replies = [_heads(rng, int(rng.integers(5, 30))) for _ in range(N)]
         self.full = []
         for heads in self.heads:
-            fields = encoding.unpack(Head, heads)
+            fields = encoding.unpack(PacketHead, heads)
             self.full.append((fields["length"] != 0) & (fields["op"] != Op.CONTROL))
         sizes = [rng.integers(1, 5, full.sum()) for full in self.full]
         self.beats = [

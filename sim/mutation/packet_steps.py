@@ -10,7 +10,7 @@ from gradnic.hdl.axi.bursts import LENGTH_WIDTH, Range
 from gradnic.hdl.inceptionn.compressor import UNCODED_UNIT
 from gradnic.hdl.offload.own_reader import GRADIENT, RESULT, ROOT
 from gradnic.hdl.offload.packet_steps import Steps
-from gradnic.hdl.offload.packet_sums import ROWS_WIDTH, Goal
+from gradnic.hdl.offload.packet_sums import ROWS_WIDTH, SumRule
 from gradnic.hdl.offload.scaler import factors
 from gradnic.hdl.reduction.reduce import Op as SumOp
 from gradnic.hdl.stream.fifo import FIFO
@@ -19,9 +19,9 @@ from gradnic.hdl.transport.records import (
     LEAVES_WIDTH,
     NUMBER_WIDTH,
     Answer,
-    Head,
     OwnPacket,
     Packet,
+    PacketHead,
     Round,
 )
 from gradnic.hdl.transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagged
@@ -40,10 +40,10 @@ KINDS = {
     "thc16": {"thc": 1, "code": 2},
 }  # fmt: skip
 LIKE = data.StructLayout({"expand": 1, "plain": 1})
-TOLD = data.StructLayout({"head": Head, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
+TOLD = data.StructLayout({"head": PacketHead, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
 QUEUES = {
     "jobs": data.StructLayout({"n_beats": range(1025), "n_contributions": 16, "op": SumOp}),
-    "goals": Goal(True, True, True), "told": TOLD, "owned": OwnPacket, "expands": LIKE,
+    "goals": SumRule(True, True, True), "told": TOLD, "owned": OwnPacket, "expands": LIKE,
     "packs": LIKE, "to_tag": Tagged(1), "units": UNCODED_UNIT,
 }  # fmt: skip
 _RECORDINGS = []

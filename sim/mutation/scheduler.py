@@ -83,7 +83,7 @@ def round_of(seed):
         for _ in range(30):
             player.cycle()
         events = [("added", c) for c in range(N_CHUNKS) for _ in range(rows["wait"][c])]
-        events += [("left", c) for c in range(N_CHUNKS)]
+        events += [("released", c) for c in range(N_CHUNKS)]
         events += [("finals", c) for c in range(N_CHUNKS)]
         if seed % 3:
             rng.shuffle(events)

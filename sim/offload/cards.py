@@ -244,7 +244,7 @@ class Cards:
     def counts(self, node):
         """What the card counted in the runs so far: {name: number}."""
         names = [*[drop.name.lower() for drop in Drop][1:], "accepted", "given_up", "outside"]
-        names += ["foreign", "oversize", "overrun", "answered", "heard", "switch_dropped"]
+        names += ["foreign", "oversize", "overrun", "answered", "responses", "switch_dropped"]
         names += ["switch_marked"]
         numbers = (ctypes.c_int64 * len(names))()
         self.library.cluster_counts(self._self, node, numbers)

@@ -131,7 +131,7 @@ struct Card {
 	std::vector<uint32_t> read;  // words
 	int64_t dropped[N_DROPS] = {};
 	int64_t n_given = 0;
-	int64_t n_crossed = 0, n_oversize = 0, n_overrun = 0, n_answered = 0, n_heard = 0;
+	int64_t n_crossed = 0, n_oversize = 0, n_overrun = 0, n_answered = 0, n_responses = 0;
 };
 
 // A register bit changes between two cycles, and all that is computed from it.
@@ -282,7 +282,7 @@ struct Cluster {
 		card.n_oversize += __builtin_popcount(oversize(d));
 		card.n_overrun += __builtin_popcount(overrun(d));
 		card.n_answered += answered(d) & 1;
-		card.n_heard += heard(d) & 1;
+		card.n_responses += responses(d) & 1;
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (!port.entering.empty() && mac_rx_taken(d, p)) {
@@ -697,7 +697,7 @@ int64_t cluster_given(void *self, const Given **given) {
 }
 
 // Packets by reason (1 ..), then accepted, given up, and accesses outside of the memories; frames
-// that are foreign, cut for their length, without room; PROBEs answered, answers heard; frames that
+// that are foreign, cut for their length, without room; PROBEs answered, responses; frames that
 // the switch before it dropped and marked.
 void cluster_counts(void *self, int64_t node, int64_t *counts) {
 	Card &card = cluster(self).cards[node];
@@ -707,7 +707,7 @@ void cluster_counts(void *self, int64_t node, int64_t *counts) {
 	counts[n++] = card.dropped[0];
 	counts[n++] = card.n_given;
 	counts[n++] = card.memories[0].outside + card.memories[1].outside;
-	for (int64_t count : {card.n_crossed, card.n_oversize, card.n_overrun, card.n_answered, card.n_heard})
+	for (int64_t count : {card.n_crossed, card.n_oversize, card.n_overrun, card.n_answered, card.n_responses})
 		counts[n++] = count;
 	int64_t &dropped = counts[n] = 0, &marked = counts[n + 1] = 0;
 	for (const Port &port : card.ports)

@@ -44,7 +44,7 @@ QUIET = (Act.READ, REGISTERS["ip"].offset, 0)
 PAUSES = (3, 5, 4, 1)  # after: broken frames; the packets still missing, up and down; STOPs
 SLOW = 3  # times so long, where memory pauses
 LONG_PAUSES = (3, 4)  # before and after a frame that fills the port's store
-FATES = [d.name.lower() for d in Drop] + ["foreign", "heard", "answered"]
+FATES = [d.name.lower() for d in Drop] + ["foreign", "responses", "answered"]
 FATES[Drop.NONE], FATES[Drop.CODEC] = "accepted", "unsound"
 
 

@@ -61,9 +61,9 @@ def _registers(hosted, n_rounds=0):
     """
     bus = "enum BusBits : uint32_t { AW = 1, W = 2, AR = 4, B = 8, R = 16 };"
     drive = "void bus_drive(Design &d, bool aw, bool w, bool ar, uint32_t address, uint32_t word)"
-    counts = ("dropped", "crossed", "oversize", "overrun", "answered", "heard")
+    counts = ("dropped", "crossed", "oversize", "overrun", "answered", "responses")
     if not hosted:
-        names = [f"given__{k}" for k in range(n_rounds)] or ["given"]
+        names = [f"given_up_packet__{k}" for k in range(n_rounds)] or ["given_up_packet"]
         cases = [f"case {k}: given = {member(name)}; break;" for k, name in enumerate(names)]
         return [
             f"constexpr int N_ROUNDS = {len(names)};",

@@ -17,7 +17,7 @@ from gradnic.models.schedule import scheduler as golden
 
 from gradnic.interface.schedule_table import Layout
 
-PORTS = ("added", "finals", "left", "asks")
+PORTS = ("added", "finals", "released", "asks")
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def fields_of(message, layout):
 
 
 def _state(answer):
-    return dict(zip(("added", "left", "final"), answer, strict=True))
+    return dict(zip(("added", "released", "final"), answer, strict=True))
 
 
 def _integer(shape, fields):
@@ -263,4 +263,4 @@ class Cluster:
             kind = "finals" if message.gather else "added"
             self.events[peer["to"]] += [(arrives, kind, chunk) for chunk in chunks]
             if not message.gather:
-                self.events[node] += [(end, "left", chunk) for chunk in chunks]
+                self.events[node] += [(end, "released", chunk) for chunk in chunks]

@@ -70,7 +70,7 @@ def test_a_job_runs_in_lock_step(model):
     assert pair.golden.counters["answers"] == 2 * 20 * 4
     assert pair.golden.counters["accepted"] == 2 * 20 * 4
     # all the while the ports take turns
-    heard = run.traces["heard"][run.traces["hears"].astype(bool)]
+    heard = run.traces["ingress_port"][run.traces["ingress_valid"].astype(bool)]
     assert heard[20:60].tolist() == [0, 2] * 20 or heard[20:60].tolist() == [2, 0] * 20
 
 

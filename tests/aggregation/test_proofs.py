@@ -10,7 +10,7 @@ from amaranth.lib import data
 from gradnic.hdl.aggregation import slot_rule, slot_verdict
 from gradnic.hdl.aggregation.slot_records import (
     CLOSE_BOUNDED,
-    Head,
+    ContributionHead,
     JobRegisters,
     Record,
     Sizes,
@@ -155,7 +155,7 @@ class Tenants(Elaboratable):
             dut.verdict = verdict.SlotVerdict(SIZES)
         self.jobs = Signal(data.ArrayLayout(JobRegisters, 2), name="any_jobs")
         self.place = Signal(SIZES.place_width, name="any_place")
-        self.heads = [Signal(Head, name=f"head{k}") for k in range(2)]
+        self.heads = [Signal(ContributionHead, name=f"head{k}") for k in range(2)]
         self.valid, self.ready, self.now = Signal(name="valid"), Signal(name="ready"), Signal(32)
         self.free = [self.jobs.as_value(), self.place, *(h.as_value() for h in self.heads)]
         self.free += [self.valid, self.ready, self.now]

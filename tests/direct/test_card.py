@@ -8,7 +8,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.direct.landing import Landing
-from gradnic.hdl.direct.link import Flit, FlitReceiver, FlitTransmitter, Head, Payload
+from gradnic.hdl.direct.link import Flit, FlitHead, FlitReceiver, FlitTransmitter, Payload
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
@@ -31,7 +31,7 @@ class Link(wiring.Component):
         super().__init__(
             {
                 "packets": In(1),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(FlitHead)),
                 "payload": In(stream.Signature(Payload)),
                 "o": Out(stream.Signature(Flit)),
                 "overflow": Out(1),

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.direct.codec import FlitCoder, FlitDecoder, Settings
 from gradnic.hdl.direct.landing import Places
-from gradnic.hdl.direct.link import Flit, FlitTransmitter, Head, Payload
+from gradnic.hdl.direct.link import Flit, FlitHead, FlitTransmitter, Payload
 from gradnic.models import inceptionn
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
@@ -33,7 +33,7 @@ class Pair(wiring.Component):
                 "codec": In(Settings),
                 "places": In(Places(**SIZES)),
                 "flip": In(16),
-                "heads": In(stream.Signature(Head)),
+                "heads": In(stream.Signature(FlitHead)),
                 "payload": In(stream.Signature(Payload)),
                 "o": Out(stream.Signature(Flit)),
                 "unsound": Out(1),

@@ -55,7 +55,7 @@ def play(n_bytes, frames, bad=(), **options):
     unit.run(signals=signals, drain=False, max_cycles=70)
     bad = bad or [False] * len(frames)
     beats = unit.model.pack_frames("i", [f for f, _, _ in frames], at_last={"bad": bad})
-    run = unit.run({"i": beats}, trace=("event", "left"), reset=False, **options)
+    run = unit.run({"i": beats}, trace=("event", "dequeued"), reset=False, **options)
     return unit, run
 
 
@@ -73,7 +73,7 @@ def test_every_frame_meets_its_golden_fate(n_bytes, i, o):
     unit, run = play(n_bytes, frames, bad, stalls={"i": i, "o": o}, max_cycles=200_000)
     frames = [frame for frame, is_bad in zip(frames, bad, strict=True) if not is_bad]
     port = Egress(K, LIMIT_BEATS, cell=n_bytes, largest=20, most=64)
-    event, left = decode(run.traces["event"]), decode(run.traces["left"])
+    event, left = decode(run.traces["event"]), decode(run.traces["dequeued"])
     fates = {0: ENQUEUED, 1: MARKED, 2: THRESHOLD, 3: LIMIT}
     out, number = [], 0
     for t in np.flatnonzero(event["valid"] | left["valid"]):
@@ -121,7 +121,7 @@ def counters(unit):
 def test_the_lowest_queue_goes_first():
     frames = frames_of(stimulus.rng("priority"), 600, 32, 300)
     _, run = play(32, frames, stalls={"o": 0.4}, max_cycles=100_000)
-    event, left = decode(run.traces["event"]), decode(run.traces["left"])
+    event, left = decode(run.traces["event"]), decode(run.traces["dequeued"])
     waiting = []  # (time, queue) of frames inside
     ends = 0
     for t in np.flatnonzero(event["valid"] | left["valid"]):

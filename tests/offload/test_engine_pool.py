@@ -72,7 +72,7 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
             assert len(running) <= n_engines
             heard, leaving = [], []
             for k, one in enumerate(contexts):
-                told = ctx.get(part.heard[k])
+                told = ctx.get(part.reports[k])
                 if k in running:
                     assert told.finished
                     heard.append(told.row - 100)

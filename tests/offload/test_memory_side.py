@@ -115,11 +115,11 @@ def play(kinds, *, share=0.0, seed=0, later=(0, 0), upset=None):
     part = Joined()
     sources, wanted = [], {}
     for k, (side, lands) in enumerate(zip(part.sides, kinds, strict=True)):
-        rows = {"goals": [], "landings": [], "results": [], "arriving": []}
+        rows = {"destinations": [], "landings": [], "results": [], "arriving": []}
         for number, down in enumerate(lands):
             offset = number * BEATS
             name = "landings" if down else "results"
-            rows["goals"].append((0, {"keep": 1, "down": 1 - down}))
+            rows["destinations"].append((0, {"keep": 1, "down": 1 - down}))
             rows[name].append((later[k] if down else later[1 - k],
                                {"offset": offset, "n_beats": BEATS}))  # fmt: skip
             for beat in range(BEATS):

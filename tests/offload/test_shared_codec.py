@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.hdl.offload.shared_codec import SharedCompressor, SharedDecompressor
-from gradnic.hdl.transport.records import Arrival, Head
+from gradnic.hdl.transport.records import Arrival, PacketHead
 from gradnic.sim.engine import batch, stimulus
 from gradnic.sim.inceptionn import units as engines
 
@@ -71,12 +71,12 @@ def test_floats_leave_as_units_with_their_sizes(stalls):
              for lot in (raw, left)]  # fmt: skip
     run = model.run(
         {
-            "heads": rows(Head, heads[0]),
+            "heads": rows(PacketHead, heads[0]),
             "payload": packed(model, "payload", [r for r, _ in held]),
         },
         stalls=stalled("o_heads", stalls),
     )
-    run.check(o_heads=rows(Head, heads[1]), o=packed(model, "o", [x for _, x in held]))
+    run.check(o_heads=rows(PacketHead, heads[1]), o=packed(model, "o", [x for _, x in held]))
     if not stalls:  # the longer of what comes and what leaves, and little besides
         most = sum(-(-max(len(r), len(x)) // N_BYTES) for r, x in held)
         assert run.taken["o"][-1] < 1.25 * most

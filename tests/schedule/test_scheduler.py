@@ -61,7 +61,7 @@ def events_of(rows, setup):
         if isinstance(item, golden.Work) and not item.nop and not item.message.gather:
             chunks = range(item.message.first, item.message.first + item.message.count + 1)
             events += [("added", c) for c in chunks] * item.message.wait
-            events += [("left", c) for c in chunks]
+            events += [("released", c) for c in chunks]
     return events + [("finals", c) for c in range(setup.live)]
 
 
@@ -346,12 +346,12 @@ def test_strange_events_are_named(circuit):
     setup = golden.Setup(rows=2, chunks=2, live=2, peers=1)
     for script, flags in (
         ({60: [("added", 2)]}, [1, 0, 0]),
-        ({60: [("finals", 127), ("left", 3)]}, [1, 0, 0]),
-        ({60: [("added", 0), ("left", 0)], 70: [("added", 0)]}, [0, 1, 0]),
+        ({60: [("finals", 127), ("released", 3)]}, [1, 0, 0]),
+        ({60: [("added", 0), ("released", 0)], 70: [("added", 0)]}, [0, 1, 0]),
         ({60: [("finals", 0), ("finals", 0)]}, [0, 1, 0]),
         ({60: [("added", 1)] * 16, 90: [("asks", 1)]}, [0, 1, 0]),
         ({-3: [("added", 0)]}, [0, 0, 0]),
-        ({60: ["abort"], 70: [("left", 0)]}, [0, 0, 1]),
+        ({60: ["abort"], 70: [("released", 0)]}, [0, 0, 1]),
     ):
         played, _ = sequence(rows, setup, script, 120)
         assert status(played, "foreign", "extra", "early") == flags

@@ -42,7 +42,7 @@ def test_a_range_closes_once_the_share_of_its_bytes_is_here(bits):
         ctx.set(part.last_elems, N * PACKET)
         ctx.set(part.n_clear, 16)
         ctx.set(part.place_data.up[0], {"valid": 1, "neighbor": NEIGHBOR, "leaves": LEAVES})
-        for queue in (part.goals, part.landings, part.replies):
+        for queue in (part.destinations, part.landings, part.replies):
             ctx.set(queue.ready, 1)
         for name in ("place_en", "clear"):
             ctx.set(getattr(part, name), 1)

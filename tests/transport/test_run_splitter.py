@@ -85,9 +85,9 @@ def test_messages_are_cut_as_their_packets_are_counted(longest):
         while ctx.get(part.busy):
             ready = rng.random() < 0.5
             ctx.set(part.runs.ready, ready)
-            ctx.set(part.left.ready, 1)
-            if ctx.get(part.left.valid):
-                left.append(ctx.get(part.left.payload))
+            ctx.set(part.released.ready, 1)
+            if ctx.get(part.released.valid):
+                left.append(ctx.get(part.released.payload))
             if ctx.get(part.runs.valid) and ready:
                 run = ctx.get(part.runs.p)
                 assert (run.ph, run.terminal) == (message["gather"], message["terminal"])

@@ -37,7 +37,7 @@ class Bench:
                 ctx.set(geometry[name], value)
             ctx.set(self.dut.round.t_probe, 50_000)
             ctx.set(self.dut.peers[3], 5)
-            ctx.set(self.dut.left.ready, 1)
+            ctx.set(self.dut.released.ready, 1)
             message = self.dut.messages
             ctx.set(message.p.sends[0].valid, 1)
             ctx.set(message.p.sends[0].peer, 3)

@@ -3,11 +3,11 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.hdl import DomainRenamer, Module, ResetSignal, Shape, Value
+from amaranth.hdl import DomainRenamer, Module, ResetSignal, Shape, ShapeLike, Value
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...axi.axi4 import ReadPort
+from ...axi.axi4 import ReadPort, WritePort
 from ...axi.axis import Lite
 from ...axi.channel import Channel
 from .fan import LiteFan
@@ -52,7 +52,7 @@ class Crossing(wiring.Component):
     i, o : In, Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, *, i_domain: str, o_domain: str, depth: int = 16) -> None:
+    def __init__(self, shape: ShapeLike, *, i_domain: str, o_domain: str, depth: int = 16) -> None:
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"depth must be a power of two from 2 on, not {depth!r}")
         self.i_domain = i_domain
@@ -135,7 +135,7 @@ class MemoryCrossing(wiring.Component):
     o : Out(port), to the memory.
     """
 
-    def __init__(self, port, *, i_domain: str, o_domain: str) -> None:
+    def __init__(self, port: ReadPort | WritePort, *, i_domain: str, o_domain: str) -> None:
         self.channels = READ_CHANNELS if isinstance(port, ReadPort) else WRITE_CHANNELS
         self.i_domain = i_domain
         self.o_domain = o_domain

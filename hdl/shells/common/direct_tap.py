@@ -54,7 +54,7 @@ class DirectTap(wiring.Component):
         Registers of the card, and at 0x800 those of `gradnic.interface.tap`.
     """
 
-    def __init__(self, card, n_bytes: int) -> None:
+    def __init__(self, card: wiring.Component, n_bytes: int) -> None:
         self.card = card
         self.n_bytes = n_bytes
         self.wide_bytes = len(card.mac_rx.p.keep)

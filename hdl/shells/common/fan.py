@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -52,7 +54,9 @@ class LiteFan(wiring.Component):
         window is. Rises before its reset ends, and falls behind it.
     """
 
-    def __init__(self, windows, *, address_width: int = 16, leaves: bool = False) -> None:
+    def __init__(
+        self, windows: Sequence[tuple[int, int]], *, address_width: int = 16, leaves: bool = False
+    ) -> None:
         if not windows:
             raise ValueError("windows must be at least one, not none")
         stop = 0

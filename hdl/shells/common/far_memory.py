@@ -3,6 +3,8 @@
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
+
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
@@ -39,7 +41,7 @@ class FarMemory(wiring.Component):
     x_clk, x_rst : In(1), for each x of `memories`
     """
 
-    def __init__(self, card, memories=MEMORIES) -> None:
+    def __init__(self, card: wiring.Component, memories: Sequence[str] = MEMORIES) -> None:
         self.card, self.memories = card, memories
         clocks = {f"{memory}_{what}": In(1) for memory in memories for what in ("clk", "rst")}
         super().__init__({**card.signature.members, **clocks})

@@ -29,7 +29,7 @@ class NarrowFrames(wiring.Component):
     The card's own, with narrow streams.
     """
 
-    def __init__(self, card, n_bytes: int) -> None:
+    def __init__(self, card: wiring.Component, n_bytes: int) -> None:
         self.card = card
         self.parts, members = {}, {}
         for name, member in card.signature.members.items():

@@ -53,7 +53,7 @@ class WholeBursts(wiring.Component):
     i, o : In(port), Out(port)
     """
 
-    def __init__(self, port) -> None:
+    def __init__(self, port: WritePort) -> None:
         super().__init__({"i": In(port), "o": Out(port)})
 
     def elaborate(self, platform):
@@ -103,7 +103,7 @@ class SharedMemory(wiring.Component):
     "landing", or `ONE` alone.
     """
 
-    def __init__(self, card, *, one: bool = False) -> None:
+    def __init__(self, card: wiring.Component, *, one: bool = False) -> None:
         self.card = card
         self.names = (ONE,) if one else MEMORIES
         inside = ports_of(card)

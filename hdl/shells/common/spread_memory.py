@@ -32,7 +32,7 @@ class SpreadMemory(wiring.Component):
     The card's own, and x0_read, x0_write, x1_read, x1_write in place of those of memory x.
     """
 
-    def __init__(self, card) -> None:
+    def __init__(self, card: wiring.Component) -> None:
         self.card = card
         self.parts, members = {}, {}
         for name, member in card.signature.members.items():

@@ -27,7 +27,7 @@ class WideMemory(wiring.Component):
     The card's own, with wide memory ports.
     """
 
-    def __init__(self, card, wide_bytes: int) -> None:
+    def __init__(self, card: wiring.Component, wide_bytes: int) -> None:
         self.card = card
         self.parts, members = {}, {}
         for name, member in card.signature.members.items():

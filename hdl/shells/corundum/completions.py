@@ -37,7 +37,7 @@ class Completions(wiring.Component):
         Of the MAC, and on to the host; host_cpl<k> comes from registers.
     """
 
-    def __init__(self, card, n_ports: int, stamp_bits: int) -> None:
+    def __init__(self, card: wiring.Component, n_ports: int, stamp_bits: int) -> None:
         self.card, self.n_ports = card, n_ports
         self.taken = [f"taken{k}" for k in range(n_ports)]
         self.shape = Completion(len(card.taken0.p.meta), stamp_bits)

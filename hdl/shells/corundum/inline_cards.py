@@ -5,6 +5,10 @@ What stands here of streams and registers, the offload card shares.
 Plumbing: no golden model of its own.
 """
 
+from typing import Any
+
+from gradnic.interface import params
+
 from ...axi.ports import Top
 from ...top import catalog as tops
 from ..common.direct_tap import DirectTap
@@ -144,7 +148,7 @@ class InlineCards:
     rules = ()  # for parameters, beyond those of the tap
     drives = ()  # what ports are called that it drives, beyond those of tap and registers
 
-    def __init__(self, options, parameters) -> None:
+    def __init__(self, options: Any, parameters: params.Inline) -> None:
         for name in ("ram", "channels", "ram_bits"):
             if getattr(options, name) != getattr(type(options), name):
                 raise ValueError(f"{name} must be left out: an in-line card has no memory")

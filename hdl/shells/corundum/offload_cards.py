@@ -3,6 +3,10 @@
 Plumbing: no golden model of its own.
 """
 
+from typing import Any
+
+from gradnic.interface import params
+
 from ...axi.ports import Top, members_of
 from ...top import catalog as tops
 from ..common.far_memory import FarMemory
@@ -43,7 +47,7 @@ class OffloadCards:
     n_cards = 1
     bus = "s_axil"
 
-    def __init__(self, options, parameters) -> None:
+    def __init__(self, options: Any, parameters: params.Offload | params.Jobs) -> None:
         if options.tap != "sync":
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are

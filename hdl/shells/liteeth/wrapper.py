@@ -40,7 +40,7 @@ STREAMS = {"host_tx": True, "mac_tx": False, "mac_rx": True, "host_rx": False}
 class Endpoint(wiring.Signature):
     """A stream of LiteEth's ``eth_phy_description``, seen from its source; `bits` of data."""
 
-    def __init__(self, bits) -> None:
+    def __init__(self, bits: int) -> None:
         self.bits = bits
         members = {"valid": Out(1), "ready": In(1), "first": Out(1), "last": Out(1)}
         super().__init__(
@@ -162,7 +162,7 @@ class Bridge(wiring.Component):
         As the card's: memory ports and the interrupt of an offload card.
     """
 
-    def __init__(self, card, bits: int) -> None:
+    def __init__(self, card: wiring.Component, bits: int) -> None:
         if bits not in WIDTHS:
             raise ValueError(f"bits must be 8, 16, 32 or 64, not {bits!r}")
         self.card = card

@@ -93,7 +93,7 @@ class OnChipCard(wiring.Component):
         The window of that map.
     """
 
-    def __init__(self, card, n_kib: int) -> None:
+    def __init__(self, card: wiring.Component, n_kib: int) -> None:
         self.card = card
         self.n_kib = n_kib
         port = card.signature.members["gradient_read"].signature

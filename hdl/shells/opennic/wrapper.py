@@ -9,7 +9,9 @@ Source: docs/spec/shells.md; open-nic-shell 940907f, 2025-01.
 Plumbing: no golden model of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, Const, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
@@ -84,7 +86,9 @@ class Box(wiring.Component):
     axil_aclk, axis_aclk : In(1)
     """
 
-    def __init__(self, cards, windows) -> None:
+    def __init__(
+        self, cards: Sequence[wiring.Component], windows: Sequence[tuple[int, Any]]
+    ) -> None:
         self.cards = cards
         self.windows = windows
         self.ports = [port for card in cards for port in _ports(card)]
