@@ -6,6 +6,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 from gradnic.hdl.axi.lite_share import LiteShare
 from gradnic.hdl.axi.register_bank import RegisterBank
+from gradnic.sim.engine.amaranth_run import lite_read
 from gradnic.sim.offload.host_bench import MAP
 
 
@@ -42,19 +43,9 @@ def test_writes_that_follow_each_other_keep_their_answers(late, begin):
             await ctx.tick()
 
     async def reader(ctx):
-        ctx.set(second.rready, 1)
         await ctx.tick().repeat(1 + begin)
         for k in range(3):
-            ctx.set(second.araddr, 4 * (k % 2))
-            ctx.set(second.arvalid, 1)
-            while not ctx.get(second.arready):
-                await ctx.tick()
-            await ctx.tick()
-            ctx.set(second.arvalid, 0)
-            while not ctx.get(second.rvalid):
-                await ctx.tick()
-            got["second"].append(ctx.get(second.rdata))
-            await ctx.tick()
+            got["second"].append(await lite_read(ctx, second, 4 * (k % 2)))
 
     simulator = Simulator(m)
     simulator.add_clock(1e-6)

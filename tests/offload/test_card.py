@@ -24,6 +24,7 @@ from gradnic.hdl.top import catalog as tops
 from gradnic.models.frame.ipv4 import gradnic_frame
 from gradnic.sim.engine.runner import simulate
 from gradnic.sim.frame import frames as makers
+from gradnic.sim.offload.recorder import Recorder
 
 from gradnic.host.offload_driver import OffloadDriver
 from gradnic.interface import params
@@ -37,20 +38,6 @@ UNIT, LONGEST = 16, 352  # elements: what sizes count in, and of a packet
 GRADIENT, RESULT = 0x1000, 0x4000
 OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=29440)
 OTHER = SimpleNamespace(mac=0x020000000002, ip=0x0A000002, udp_port=29440)
-
-
-class Recorder:
-    """Words that a driver writes, so that a coroutine can play them on a bus afterwards."""
-
-    def __init__(self):
-        self.words, self.log = {}, []
-
-    def read(self, address):
-        return self.words.get(address, 0)
-
-    def write(self, address, word):
-        self.words[address] = word
-        self.log.append((address, word))
 
 
 class Bench:

@@ -1,6 +1,5 @@
 """Whole cards that take jobs, by their registers: jobs, refusals, aborts, and memory that fails."""
 
-import numpy as np
 import pytest
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
@@ -8,83 +7,45 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.card_cluster import CardCluster
+from gradnic.sim.offload.golden_pair import HARSH, GoldenPair
 from gradnic.sim.offload.host_cluster import HostCluster
 
 from gradnic.interface.job import QUEUE, Job, JobCodec, JobStatus, Kind, Refusal
 
-HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 N_MEMORY = 1 << 18
 HALF = N_MEMORY // 2
 TOPOLOGY = parse("ring:2")
 TABLES = (compile_table(build(TOPOLOGY, "ring")),)
-PACKET, BEAT, N = 96, 16, 2
+PACKET, N = 96, 2
 WATCHDOG = 6000
 
 
-class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
+class Bench(GoldenPair):
+    """Two cards with registers."""
 
     def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None, pauses=None):
         # one build for these and for hosts that speak in frames: tests/offload/test_host_cluster.py
         cluster = HostCluster if thc is None else CardCluster
-        self.rtl = cluster(
+        rtl = cluster(
             TABLES, TOPOLOGY, n_memory, n_elems, packet=PACKET, watchdog=watchdog, t_probe=500,
             inc=False, thc=thc, n_ports=2,
         )  # fmt: skip
-        if pauses is not None:
-            self.rtl.pause(pauses)
-        self.golden = golden.JobCluster(
+        twin = golden.JobCluster(
             TABLES, TOPOLOGY, n_memory, n_active=2, packet=PACKET, gives_up=False,
             n_packets=1024, settings={"t_probe": 40, "t_retry": 40}, thc=thc,
         )  # fmt: skip
+        super().__init__(rtl, twin, pauses=pauses)
         self.half = n_memory // 2
-        self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
-        for node in range(N):
-            self.rtl.memory(node)[:] = 0xEE
-            self.golden.cards[node].memory[:] = 0xEE
 
     def job(self, id, elems, **fields):
         told = {"tensor": id, "gen": 1, "source": self.at, "result": self.at + self.half}
         self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
-        values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
-        span = slice(self.at, self.at + 4 * elems)
-        for node, mine in enumerate(values):
-            self.rtl.memory(node)[span] = mine.view(np.uint8)
-            self.golden.cards[node].memory[span] = mine.view(np.uint8)
-        self.at += -(-4 * elems // 4096) * 4096
+        self.store(self.normal(elems, 8))
+        self.take(4 * elems, align=4096)
         return job
-
-    def post(self, *jobs, nodes=range(N)):
-        for node in nodes:
-            for job in jobs:
-                self.rtl.post(node, job)
-                self.golden.post(node, job)
-
-    def run(self, faults=HARSH, **options):
-        self.golden.run(faults)
-        return self.rtl.run(faults, max_cycles=400_000, **options)
 
     def status(self, id):
         return [host.ended[id].record.status for host in self.rtl.hosts]
-
-    def check(self, *, but=()):
-        """Completions and memory are golden, but of jobs `but`."""
-        for node in range(N):
-            told = {id: ended.record for id, ended in self.rtl.hosts[node].ended.items()}
-            want = self.golden.ended[node]
-            assert set(told) == set(want)
-            names = ("status", "detail", "given_up", "leaves_least", "leaves_most")
-            for id in set(want) - set(but):
-                found = tuple(getattr(told[id], name) for name in names)
-                assert found == tuple(getattr(want[id], name) for name in names), (node, id)
-            ours, theirs = self.rtl.memory(node).copy(), self.golden.cards[node].memory.copy()
-            for id, job in self.jobs.items():
-                stop = job.result + 4 * job.elems
-                # the circuit writes whole beats: what is behind the result in its last one is free
-                free = slice(job.result if id in but else stop, -(-stop // BEAT) * BEAT)
-                ours[free] = theirs[free] = 0
-            np.testing.assert_array_equal(ours, theirs)
-            assert self.rtl.counts(node)["outside"] == 0
 
 
 BAD = [
@@ -119,7 +80,7 @@ def test_jobs_by_registers_are_exact_and_bad_descriptors_are_refused():
             assert reason in (None, record.detail), k
     bench.check()
     counts = [bench.rtl.counts(node) for node in range(N)]
-    assert all(one["accepted"] and one["sent"] and one["again"] for one in counts)
+    assert all(one["accepted"] and one["sent"] and one["retransmitted"] for one in counts)
     assert sum(one["duplicate"] for one in counts) > 0
     assert bench.rtl.drivers[0].get("status")["n_active"] == 2
 

@@ -12,6 +12,8 @@ from gradnic.hdl.offload.job_core import JobCore
 from gradnic.hdl.offload.job_queue import JobQueue
 from gradnic.models.offload.codec import Thc
 from gradnic.models.thc import Worker
+from gradnic.sim.engine.amaranth_run import lite_read
+from gradnic.sim.offload.recorder import Recorder
 
 from gradnic.host import JobDriver
 from gradnic.interface.job import (
@@ -71,20 +73,6 @@ class Core(wiring.Component):
         return m
 
 
-class Recorder:
-    """Words that a driver writes; reads give what was written, or what the test says."""
-
-    def __init__(self):
-        self.words, self.log = {}, []
-
-    def read(self, address):
-        return self.words.get(address, 0)
-
-    def write(self, address, word):
-        self.words[address] = word
-        self.log.append((address, word))
-
-
 async def play(ctx, bus, recorder):
     """Write on the bus what the driver wrote."""
     for address, word in recorder.log:
@@ -109,18 +97,7 @@ async def play(ctx, bus, recorder):
 
 async def read(ctx, bus, name):
     """A register's word."""
-    ctx.set(bus.araddr, REGISTERS[name].offset)
-    ctx.set(bus.arvalid, 1)
-    ctx.set(bus.rready, 1)
-    while not ctx.get(bus.arready):
-        await ctx.tick()
-    await ctx.tick()
-    ctx.set(bus.arvalid, 0)
-    while not ctx.get(bus.rvalid):
-        await ctx.tick()
-    word = ctx.get(bus.rdata)
-    await ctx.tick()
-    return word
+    return await lite_read(ctx, bus, REGISTERS[name].offset)
 
 
 async def record(ctx, bus):

@@ -2,13 +2,13 @@
 
 import re
 
-import numpy as np
 import pytest
 from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.golden_pair import HARSH, GoldenPair
 from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 
 from gradnic.interface.job import (
@@ -23,22 +23,19 @@ from gradnic.interface.job import (
     Refusal,
 )
 
-HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 N_MEMORY = 1 << 19
 HALF = N_MEMORY // 2
 TOPOLOGY = parse("ring:3")
 TABLES = tuple(compile_table(build(TOPOLOGY, name)) for name in ("ring", "multitree"))
-PACKET, BEAT = 96, 16
+PACKET = 96
 N = 3
 
 
-class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`;
-    built : options of the cards of RTL.
-    """
+class Bench(GoldenPair):
+    """Three cores. pauses : as of `Cards.pause`; built : options of the cards of RTL."""
 
     def __init__(self, *, watchdog=0, pauses=None, tables=TABLES, n_active=2, built=EVERYTHING):
-        self.rtl = JobCluster(
+        rtl = JobCluster(
             tables,
             TOPOLOGY,
             N_MEMORY,
@@ -48,17 +45,12 @@ class Bench:
             watchdog=watchdog,
             **built,
         )
-        self.golden = golden.JobCluster(
+        twin = golden.JobCluster(
             tables, TOPOLOGY, N_MEMORY, n_active=n_active, packet=PACKET, n_packets=1024,
             settings={"t_probe": 40, "t_retry": 40},
             watchdog=1500 if watchdog else 0,
         )  # fmt: skip
-        if pauses is not None:
-            self.rtl.pause(pauses)
-        self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
-        for node in range(N):
-            self.rtl.memory(node)[:] = 0xEE
-            self.golden.cards[node].memory[:] = 0xEE
+        super().__init__(rtl, twin, pauses=pauses)
 
     def job(self, id, elems, *, in_place=False, **fields):
         told = {
@@ -68,45 +60,12 @@ class Bench:
             "result": self.at + HALF * (not in_place),
         }
         self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
-        values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
-        span = slice(self.at, self.at + 4 * elems)
-        for node, mine in enumerate(values):
-            self.rtl.memory(node)[span] = mine.view(np.uint8)
-            self.golden.cards[node].memory[span] = mine.view(np.uint8)
-        self.at += -(-4 * elems // 64) * 64
+        self.store(self.normal(elems, 8))
+        self.take(4 * elems)
         return job
-
-    def post(self, *jobs, nodes=range(N)):
-        for node in nodes:
-            for job in jobs:
-                self.rtl.post(node, job)
-                self.golden.post(node, job)
-
-    def run(self, faults=HARSH, *, golden_late=None, **options):
-        self.golden.run(faults, late=golden_late)
-        return self.rtl.run(faults, max_cycles=400_000, **options)
 
     def status(self, node, id):
         return self.rtl.hosts[node].ended[id].record.status
-
-    def check(self, *, but=()):
-        """Completions and memory are golden, but of jobs `but`."""
-        for node in range(N):
-            told = {id: ended.record for id, ended in self.rtl.hosts[node].ended.items()}
-            want = self.golden.ended[node]
-            assert set(told) == set(want)
-            names = ("status", "detail", "given_up", "leaves_least", "leaves_most")
-            for id in set(want) - set(but):
-                found = tuple(getattr(told[id], name) for name in names)
-                assert found == tuple(getattr(want[id], name) for name in names), (node, id)
-            ours, theirs = self.rtl.memory(node).copy(), self.golden.cards[node].memory.copy()
-            for id, job in self.jobs.items():
-                stop = job.result + 4 * job.elems
-                # the circuit writes whole beats: what is behind the result in its last one is free
-                free = slice(job.result if id in but else stop, -(-stop // BEAT) * BEAT)
-                ours[free] = theirs[free] = 0
-            np.testing.assert_array_equal(ours, theirs)
-            assert self.rtl.counts(node)["outside"] == 0
 
 
 def test_jobs_of_all_sizes_codecs_and_classes_are_exact():

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from gradnic.models.offload import bf16
 from gradnic.models.offload import jobs as golden
-from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.golden_pair import GoldenPair
 from gradnic.sim.offload.job_cluster import JobCluster
 
 from gradnic.interface.job import THC_PACKET, Job, JobCodec, JobStatus, Kind, Operation, Refusal
 
-HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 N_MEMORY, N = 1 << 18, 3
 HALF = N_MEMORY // 2
 TOPOLOGY = parse("ring:3")
@@ -23,60 +22,39 @@ THC = {"B": 64}
 ERRORS = 1  # what memory answers, of the engine
 
 
-class Bench:
-    """Cards of RTL and golden ones with the same memory and jobs. pauses : as of `Cards.pause`."""
+class Bench(GoldenPair):
+    """Three cores with THC, whose gradients may be BF16. pauses : as of `Cards.pause`."""
 
     def __init__(self, *, thc=THC, pauses=None, feedback=True, **options):
-        self.rtl = JobCluster(
+        rtl = JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, 5000, thc=thc, t_probe=500, packet=96,
             feedback=feedback, bf16=True, bits=8, gives_up=True, **options,
         )  # fmt: skip
-        if pauses is not None:
-            self.rtl.pause(pauses)
-        self.golden = golden.JobCluster(
+        twin = golden.JobCluster(
             (TABLE,), TOPOLOGY, N_MEMORY, packet=96, thc=thc,
-            n_packets=self.rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
+            n_packets=rtl.n_packets, settings={"t_probe": 40, "t_retry": 40},
         )  # fmt: skip
-        self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
-        for node in range(N):
-            self.rtl.memory(node)[:] = 0xEE
-            self.golden.cards[node].memory[:] = 0xEE
+        super().__init__(rtl, twin, pauses=pauses)
 
     def job(self, id, elems, *, spoil=(), **fields):
         """A job on values of its own; those at `spoil`, (node, element, value), are not normal."""
         told = {"tensor": id, "gen": 2, "source": self.at, "result": self.at + HALF, "seed": id}
         self.jobs[id] = job = Job(id, elems=elems, **({"codec": JobCodec.THC} | told | fields))
-        values = self.rng.standard_normal((N, elems)).astype(np.float32) / 8
+        values = self.normal(elems, 8)
         for node, element, value in spoil:
             values[node, element] = value
-        values = bf16.narrow(values) if job.kind == Kind.BF16 else values
-        span = slice(self.at, self.at + values[0].nbytes)
-        for node, mine in enumerate(values):
-            self.rtl.memory(node)[span] = mine.view(np.uint8)
-            self.golden.cards[node].memory[span] = mine.view(np.uint8)
-        self.at += -(-4 * elems // 64) * 64
+        self.store(bf16.narrow(values) if job.kind == Kind.BF16 else values)
+        self.take(4 * elems)
         if job.feedback and "residual" not in fields:
             self.jobs[id] = job = replace(job, residual=self.at // 64)
-            values = self.rng.standard_normal((N, elems)).astype(np.float32) / 64
-            for node, mine in enumerate(values):
-                for memory in self.rtl.memory(node), self.golden.cards[node].memory:
-                    memory[self.at : self.at + 4 * elems] = mine.view(np.uint8)
-            self.at += 2 * -(-4 * elems // 64) * 64
+            self.store(self.normal(elems, 64))
+            self.take(4 * elems)
+            self.take(4 * elems)
         return job
 
     def residual(self, node, job, half):
         at = job.residual_at(half)
         return self.rtl.memory(node)[at : at + 4 * job.elems].view(np.uint32)
-
-    def post(self, *jobs):
-        for node in range(N):
-            for job in jobs:
-                self.rtl.post(node, job)
-                self.golden.post(node, job)
-
-    def run(self, faults=HARSH, **options):
-        self.golden.run(faults)
-        return self.rtl.run(faults, max_cycles=400_000, **options)
 
     def check(self, *, but=()):
         """Completions and memory are golden, but of jobs `but`."""
@@ -92,8 +70,9 @@ class Bench:
                 places = [(job.result, size)]
                 places += [(job.residual_at(k), 4) for k in range(2) if job.feedback]
                 for at, size in places:
-                    span = slice(at, at + size * job.elems)
-                    mine, other = self.rtl.memory(node)[span], self.golden.cards[node].memory[span]
+                    mine, other = (
+                        memory[at : at + size * job.elems] for memory in self.memories(node)
+                    )
                     np.testing.assert_array_equal(mine, other)
 
 

@@ -3,7 +3,7 @@
 Parts with two clocks run in Amaranth's simulator, which takes any number of them.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from gradnic.hdl.shells.corundum.completions import Completions
 from gradnic.hdl.shells.opennic.resets import ResetHandshake
 from gradnic.hdl.shells.opennic.sizer import Sizer
 from gradnic.sim.engine import batch, encoding, stimulus
-from gradnic.sim.engine.amaranth_run import simulate
+from gradnic.sim.engine.amaranth_run import lite_read, simulate
 
 from gradnic.interface import inline, tap
 
@@ -169,15 +169,7 @@ def test_tap_counts_beside_the_card():
     simulator.add_clock(1e-8)
 
     async def bench(ctx):
-        async def read(address):
-            ctx.set(top.bus.araddr, address)
-            ctx.set(top.bus.arvalid, 1)
-            ctx.set(top.bus.rready, 1)
-            await ctx.tick().until(top.bus.arready)
-            ctx.set(top.bus.arvalid, 0)
-            (word,) = await ctx.tick().sample(top.bus.rdata).until(top.bus.rvalid)
-            return word
-
+        read = partial(lite_read, ctx, top.bus)
         ctx.set(top.lost, 3)
         await ctx.tick().repeat(5)
         ctx.set(top.lost, 0)
