@@ -4,6 +4,7 @@ import atexit
 import hashlib
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ EXCHANGES = ("ring", "tree", "star")
 _lent: Any = weakref.WeakSet()
 
 
-def check_exchange(exchange: str | None):
+def check_exchange(exchange: Any) -> Any:
     """`exchange` if it is a name of `EXCHANGES` or a schedule table, else ValueError."""
     if not hasattr(exchange, "peers") and exchange not in EXCHANGES:
         raise ValueError(
@@ -37,7 +38,7 @@ class Members:
     process is no member; or where a schedule table is for another number of nodes.
     """
 
-    def __init__(self, group, settings) -> None:
+    def __init__(self, group: Any, settings: Mapping[str, Any]) -> None:
         import torch.distributed as dist
 
         self.group, self.n, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
@@ -53,13 +54,13 @@ class Members:
                 f"ranks differ in the hook's {_differences(differing, told)}; "
                 "every rank must make its hook alike"
             )
-        table = settings.get("exchange")
+        table: Any = settings.get("exchange")
         if getattr(table, "n_nodes", self.n) != self.n:
             raise ValueError(
                 f"the schedule table is for {table.n_nodes} nodes, the process group has {self.n}"
             )
 
-    def shares(self, values):
+    def shares(self, values: np.ndarray) -> np.ndarray:
         """All ranks' values of this rank's share of a tensor: float32 (n, length).
 
         values : float32 (n_elems,). The share is elements rank * length and up, `length` the nth
@@ -75,7 +76,7 @@ class Members:
         dist.all_to_all_single(lent(received), lent(torch.from_numpy(sent)), group=self.group)
         return received.numpy()
 
-    def whole(self, share, n_elems):
+    def whole(self, share: np.ndarray, n_elems: int) -> Any:
         """The tensor out of all ranks' shares: a future of a torch tensor, float32 (n_elems,)."""
         import torch
         import torch.distributed as dist
@@ -87,7 +88,7 @@ class Members:
         return work.get_future().then(lambda _: result[:n_elems])
 
 
-def chosen_group(state, group):
+def chosen_group(state: Any, group: Any) -> Any:
     """The process group that a hook works in: `state` of `register_comm_hook`, or `group`.
 
     None is the default one. TypeError where `state` is something else, ValueError where both are
@@ -107,7 +108,7 @@ def chosen_group(state, group):
     return state
 
 
-def lent(tensor):
+def lent(tensor: Any) -> Any:
     """`tensor`, which a collective gets; the process does not end before its thread lets it go.
 
     Gloo's threads let go after the result is there and need the interpreter for that: one that
@@ -124,7 +125,7 @@ def _wait_for_lent() -> None:
         time.sleep(0.001)
 
 
-def raise_behind(error) -> None:
+def raise_behind(error: BaseException) -> None:
     """Raise it at the end of the backward pass, behind DDP's own end of it; at once if there is no
     such pass. DDP takes no model that an error left in the middle of one.
     """
@@ -140,7 +141,7 @@ def raise_behind(error) -> None:
         fail()
 
 
-def of_ddp(bucket, *shard) -> None:
+def of_ddp(bucket: Any, *shard: Any) -> None:
     """TypeError where what a hook is called with is no bucket of DDP: FSDP has tensors instead."""
     if shard or not hasattr(bucket, "buffer"):
         raise TypeError(
@@ -149,7 +150,7 @@ def of_ddp(bucket, *shard) -> None:
         )
 
 
-def dense(buffer) -> None:
+def dense(buffer: Any) -> None:
     """TypeError where a bucket is a sparse gradient."""
     import torch
 

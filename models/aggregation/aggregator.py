@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gradnic.interface.aggregator import COUNTERS, MAX_FRAME
 
 from ..frame.egress import Egress, classify
+from .jobs import Config
 from .parser import Aggregator
 
 
@@ -36,7 +37,7 @@ class AggregatorTop:
         Of each worker's port; none without `queue`.
     """
 
-    def __init__(self, config, *, queue: Callable[[], Egress] | None = None) -> None:
+    def __init__(self, config: Config, *, queue: Callable[[], Egress] | None = None) -> None:
         for job in config.jobs:
             ports = [child.port for child in job.children]
             if len(set(ports)) != len(ports):
@@ -47,18 +48,18 @@ class AggregatorTop:
         self._counted = dict.fromkeys(("foreign", "oversize", "answers", "lost"), 0)
 
     @property
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """{name of `interface.aggregator.COUNTERS`: int}; overrun and unsent need a clock: 0, and
         lost without queues does.
         """
         found = {**self.aggregator.counters, **self._counted}
         return {name: found.get(name, 0) for name in COUNTERS}
 
-    def is_ours(self, frame, port):
+    def is_ours(self, frame: bytes, port: int) -> bool:
         """Whether the frame, as far as a port lets it in, belongs to a job."""
         return self.aggregator.job_of(frame[:MAX_FRAME], port) is not None
 
-    def receive(self, frame, port, now, *, bad: bool = False):
+    def receive(self, frame: bytes, port: int, now: int, *, bad: bool = False) -> list:
         """Take one frame; returns [(port, frame, bad mark)] that leave because of it."""
         if len(frame) > MAX_FRAME:
             self._counted["oversize"] += 1
@@ -69,7 +70,7 @@ class AggregatorTop:
         self._counted["foreign"] += 1
         return [((port + self.config.n_ports) % (2 * self.config.n_ports), frame, bad)]
 
-    def tick(self, now):
+    def tick(self, now: int) -> list:
         """Close what is due; returns [(port, frame, bad mark)]."""
         return [(at, leaving, False) for at, leaving in self._noted(self.aggregator.tick(now))]
 

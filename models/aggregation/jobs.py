@@ -1,6 +1,7 @@
 """What the host registers at an aggregator: jobs, their slots and rules, who may speak for them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gradnic.interface.aggregator import MAX_FRAME
 from gradnic.interface.formats import HEAD_BYTES, IPV4, UDP_PORT
@@ -107,22 +108,22 @@ class Job:
                 raise ValueError(f"g must be even where slots close in part, not {self.g}")
 
     @property
-    def leaves(self):
+    def leaves(self) -> int:
         """Leaves below: `n`, or the number of children."""
         return len(self.children) if self.n is None else self.n
 
-    def owns(self, slot):
+    def owns(self, slot: int) -> bool:
         """Whether `slot` is one of this job's."""
         return self.first_slot <= slot < self.first_slot + self.n_slots
 
     @property
-    def need_bytes(self):
+    def need_bytes(self) -> int:
         """Accepted bytes of all children that close the tensor's slots under ``bounded``."""
         total = len(self.children) * self.total_bytes
         return total - (total * self.p_q16 >> 16)
 
 
-def is_heard(job, frame, port):
+def is_heard(job: Any, frame: bytes, port: int) -> bool:
     """Whether a frame comes from the IPv4 address of a child of `job` at a pair of ports."""
     source = IPV4.source.get(frame)
     return any(child.port == port and child.ip == source for child in job.children)

@@ -20,7 +20,7 @@ from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job, refusal
 from .jobs import W_CODES, Config, Job, is_heard
-from .switchml import SwitchmlSwitch
+from .switchml import SwitchmlJob, SwitchmlSwitch
 from .unit import STALE, SlotEngine, index_parameters
 
 __all__ = ["STALE", "Address", "Aggregator", "Config", "Job", "contribution"]
@@ -45,7 +45,7 @@ class Aggregator:
         ``owner``. ``collisions`` are frames that were sent on with COLL.
     """
 
-    def __init__(self, config) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
         native = [job for job in config.jobs if job.kind != "switchml"]
         others = [job for job in config.jobs if job.kind == "switchml"]
@@ -56,7 +56,9 @@ class Aggregator:
             config.mac, config.ip, config.n_ports, others, counters=self.counters
         )
 
-    def receive(self, frame: bytes, port: int, now: int, *, bad: bool = False):
+    def receive(
+        self, frame: bytes, port: int, now: int, *, bad: bool = False
+    ) -> list[tuple[int, bytes]]:
         """Take one frame; return what leaves because of it.
 
         frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
@@ -66,7 +68,7 @@ class Aggregator:
         other = (port + self.config.n_ports) % (2 * self.config.n_ports)
         if job is None:
             return [(other, frame)]
-        if job.kind == "switchml":
+        if isinstance(job, SwitchmlJob):
             return self.switch.receive(frame, port, now, bad=bad)
         reason = self._refusal(frame, job, port, bad)
         if reason:
@@ -83,11 +85,11 @@ class Aggregator:
         payload = frame[HEAD_BYTES : HEAD_BYTES + UDP.length.get(frame) - 30]
         return self._frames(self.engine.contribute(head, payload, now))
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[tuple[int, bytes]]:
         """Close every open slot whose deadline has passed, lowest (slot, set) first."""
         return self._frames(self.engine.tick(now))
 
-    def job_of(self, frame, port):
+    def job_of(self, frame: bytes, port: int) -> Job | SwitchmlJob | None:
         """The job whose frame this is, or None for foreign traffic.
 
         Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
@@ -130,8 +132,19 @@ class Aggregator:
 
 
 def contribution(
-    job, child, *, aggregator, op, gen, slot, tensor, seq, payload: bytes, arg: int = 0, **flags
-):
+    job: Job,
+    child: int,
+    *,
+    aggregator: Config,
+    op: Op,
+    gen: int,
+    slot: int,
+    tensor: int,
+    seq: int,
+    payload: bytes,
+    arg: int = 0,
+    **flags: int,
+) -> bytes:
     """The frame that child number `child` of `job` sends: what a worker's card puts on the wire.
 
     aggregator : Config, for its addresses. payload : bytes. arg : norm tag of THC packets.

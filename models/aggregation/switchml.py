@@ -8,6 +8,7 @@ Source: docs/spec/wire.md; p4app-switchML (bitmaps, counts, UDP receiver and sen
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -91,13 +92,22 @@ class SwitchmlSwitch:
         ``collisions`` (slot of another job), ``config``.
     """
 
-    def __init__(self, mac: int, ip: int, n_ports: int, jobs, counters=None) -> None:
+    def __init__(
+        self,
+        mac: int,
+        ip: int,
+        n_ports: int,
+        jobs: Sequence[SwitchmlJob],
+        counters: Counter | None = None,
+    ) -> None:
         self.mac, self.ip, self.n_ports = mac, ip, n_ports
         self.jobs = {job.job: job for job in jobs}
         self.sets = {}
         self.counters = Counter() if counters is None else counters
 
-    def receive(self, frame, port, now: int = 0, *, bad: bool = False):
+    def receive(
+        self, frame: bytes, port: int, now: int = 0, *, bad: bool = False
+    ) -> list[tuple[int, bytes]]:
         """Take one frame; return what leaves because of it, as (port, frame).
 
         A frame that is not ours crosses to the other side. `now` is not used: no timer closes.
@@ -112,11 +122,11 @@ class SwitchmlSwitch:
         worker = next(i for i, c in enumerate(job.children) if c.port == port)
         return self._contribute(frame, SWITCHML.parse(frame), job, worker)
 
-    def tick(self, now):
+    def tick(self, now: int) -> list:
         """Nothing is closed by time."""
         return []
 
-    def job_of(self, frame, port):
+    def job_of(self, frame: bytes, port: int) -> SwitchmlJob | None:
         """The job whose frame this is, or None for foreign traffic; type and sender must fit.
 
         ValueError for a port that is none of the 2 * n_ports.
@@ -189,7 +199,9 @@ class SwitchmlSwitch:
         return child.port, udp_frame(sender, receiver, head + own.sums.astype(">i4").tobytes(), TTL)
 
 
-def udp_frame(sender, receiver, payload, ttl):
+def udp_frame(
+    sender: tuple[int, int, int], receiver: tuple[int, int, int], payload: bytes, ttl: int
+) -> bytes:
     """An Ethernet frame as SwitchML's ends make it; sender and receiver: (MAC, IPv4, UDP port).
 
     Identification, flags, ToS and the UDP checksum are 0.

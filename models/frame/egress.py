@@ -57,7 +57,13 @@ class Egress:
     """
 
     def __init__(
-        self, thresholds: Sequence[int], limit: int, *, cell: int = 1, largest=None, most=None
+        self,
+        thresholds: Sequence[int],
+        limit: int,
+        *,
+        cell: int = 1,
+        largest: int | None = None,
+        most: int | None = None,
     ) -> None:
         if not 1 <= len(thresholds) <= N_QUEUES:
             raise ValueError(f"thresholds must be 1 to {N_QUEUES}, not {len(thresholds)}")

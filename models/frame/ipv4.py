@@ -1,5 +1,7 @@
 """IPv4 and UDP as both cards see them: which frames are plain UDP, and their checksums."""
 
+from typing import Any
+
 from gradnic.interface.formats import (
     ETHERNET,
     ETHERTYPE_IPV4,
@@ -67,7 +69,7 @@ def checksums_hold(frame: bytes, ip_end: int) -> bool:
     return ones_complement_sum(pseudo + datagram) == 0xFFFF
 
 
-def gradnic_frame(source, destination, tos: int, header: dict, payload: bytes) -> bytes:
+def gradnic_frame(source: Any, destination: Any, tos: int, header: dict, payload: bytes) -> bytes:
     """A gradnic frame between two holders of mac, ip and udp_port; header : its fields."""
     length = 30 + len(payload)
     ip = bytearray(

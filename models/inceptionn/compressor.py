@@ -13,7 +13,7 @@ def compress(
     mode: str = "strict",
     prescale: int = 0,
     rounding: str = "trunc",
-    fast=None,
+    fast: bool | None = None,
 ) -> bytes:
     """Code `x`, float32 of any shape with at least one value, as one unit; returns bytes.
 

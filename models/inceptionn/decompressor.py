@@ -16,7 +16,7 @@ def decompress(
     exponent: int = 117,
     mode: str = "strict",
     prescale: int = 0,
-    fast=None,
+    fast: bool | None = None,
 ) -> np.ndarray:
     """Floats of one coded unit: float32, shape (count,).
 

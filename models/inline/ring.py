@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
-from gradnic.interface.inline import PAPER_START
+from gradnic.interface.inline import PAPER_START, InlineSettings
 
 from ..frame.ipv4 import ip_checksum, ones_complement_sum
 from .card import InlineCard
@@ -83,7 +83,7 @@ def ring_allreduce(
     return held.reshape(n_workers, -1)[:, :n_floats].copy()
 
 
-def image_exchange(image):
+def image_exchange(image: Callable) -> Callable:
     """The exchange in which every transfer does to its block what `image` does."""
     return lambda step, blocks: np.stack([image(b) for b in np.roll(blocks, 1, axis=0)])
 
@@ -184,7 +184,12 @@ class Cards:
     """
 
     def __init__(
-        self, n_workers: int, settings, framing: Framing, *, rounding: str = "trunc"
+        self,
+        n_workers: int,
+        settings: InlineSettings | None,
+        framing: Framing,
+        *,
+        rounding: str = "trunc",
     ) -> None:
         self.cards = [InlineCard(settings, rounding=rounding) for _ in range(n_workers)]
         self.framing = framing

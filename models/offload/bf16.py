@@ -9,12 +9,12 @@ import numpy as np
 NAN = 0x7FC0
 
 
-def widen(words):
+def widen(words: np.ndarray) -> np.ndarray:
     """float32 of BF16 words, uint16, of the same shape: exact."""
     return (np.asarray(words, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def narrow(values):
+def narrow(values: np.ndarray) -> np.ndarray:
     """BF16 words, uint16, of float32 values of the same shape: to nearest, ties to even."""
     values = np.ascontiguousarray(values, np.float32)
     bits = values.view(np.uint32).astype(np.uint64)
@@ -22,6 +22,6 @@ def narrow(values):
     return np.where(np.isnan(values), NAN, rounded).astype(np.uint16)
 
 
-def image(values):
+def image(values: np.ndarray) -> np.ndarray:
     """float32 values as they come back from BF16."""
     return widen(narrow(values))

@@ -6,19 +6,23 @@ and order alone, from the list of what was given up, with no frames at all.
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gradnic.errors import Unfinished
 from gradnic.interface.formats import ETHERNET, IPV4, UDP
 from gradnic.interface.params import check_range
+from gradnic.interface.schedule_table import Table
 
 from ..aggregation.parser import Address
 from ..frame.ipv4 import retag
+from ..schedule.topology import Topology
 from ..transport.tagger import Rules
 from .card import Card, Settings, Tensor
-from .codec import Norms, Thc
+from .codec import Norms, Raw, Thc
 from .plan import Plan
 
 M32 = 0xFFFFFFFF
@@ -50,7 +54,7 @@ class LinkFaults:
         for path in self.dead:
             check_range("dead", path, 0, N_PATHS - 1)
 
-    def fate(self, link, number, path=0):
+    def fate(self, link: tuple[int, int], number: int, path: int = 0) -> tuple[list[int], bool]:
         """(times of its copies on the link, marked) of frame `number` of link (node, port)."""
         if path in self.dead:
             return [], False
@@ -63,7 +67,7 @@ class LinkFaults:
         return times, draws[2] < self.mark * 2**32
 
 
-def mixed(x):
+def mixed(x: int) -> int:
     """MurmurHash3's 32-bit finalizer."""
     x &= M32
     x = (x ^ x >> 16) * 0x85EBCA6B & M32
@@ -71,7 +75,7 @@ def mixed(x):
     return x ^ x >> 16
 
 
-def addresses(table, topology):
+def addresses(table: Table, topology: Topology) -> list[dict[int, Address]]:
     """One dict a node: {node: Address} of itself and every node that it hears or speaks to.
 
     The port of a neighbor is that of the way back, on which its frames arrive.
@@ -105,8 +109,19 @@ class Cluster:
     settings : further fields of `offload.Settings`
     """
 
-    def __init__(self, table, topology, n_elems, codec, *, packet=352, p=0.0, layer=0,
-                 source="off", **settings):  # fmt: skip
+    def __init__(
+        self,
+        table: Table,
+        topology: Topology,
+        n_elems: int,
+        codec: Raw | Norms | Thc,
+        *,
+        packet: int = 352,
+        p: float = 0.0,
+        layer: int = 0,
+        source: str = "off",
+        **settings: Any,
+    ) -> None:
         self.table, self.codec, self.n_elems = table, codec, n_elems
         tensors, unit = [], codec.unit
         if isinstance(codec, Thc):
@@ -126,12 +141,12 @@ class Cluster:
         ]
         self.now, self.n_frames, self.n_copies, self.wire = 0, {}, 0, []
 
-    def arm(self, gen, gradients):
+    def arm(self, gen: int, gradients: np.ndarray) -> None:
         """Hand round `gen` to all cards: gradients float32 (n_nodes, n_elems)."""
         for v, x in enumerate(gradients):
             self.arm_one(v, gen, x)
 
-    def arm_one(self, v, gen, x):
+    def arm_one(self, v: int, gen: int, x: np.ndarray) -> None:
         """Hand round `gen` to card `v`."""
         if isinstance(self.codec, Thc):
             padded = np.zeros(self.plan.n_elems, np.float32)
@@ -140,7 +155,7 @@ class Cluster:
             x = padded
         self.cards[v].arm(1, gen, x)
 
-    def run(self, faults, *, limit=1_000_000, late=None):
+    def run(self, faults: LinkFaults, *, limit: int = 1_000_000, late: dict | None = None) -> int:
         """Let the cards run until all rounds are done; the time. `Unfinished` at `limit`.
 
         late : {time: function}, called at that time, such as to arm a slow card.
@@ -155,11 +170,11 @@ class Cluster:
                 raise Unfinished(f"cards {stuck} are not done at time {limit}")
         return self.now
 
-    def busy(self):
+    def busy(self) -> bool:
         """Whether anything is under way."""
         return bool(self.wire) or not all(card.idle() for card in self.cards)
 
-    def step(self, faults):
+    def step(self, faults: LinkFaults) -> None:
         """One time unit: what arrives, then what leaves."""
         while self.wire and self.wire[0][0] <= self.now:
             _, _, node, port, frame = heapq.heappop(self.wire)
@@ -184,11 +199,11 @@ class Cluster:
             heapq.heappush(self.wire, (self.now + time, self.n_copies, to, arrival, frame))
             self.n_copies += 1
 
-    def results(self, gen):
+    def results(self, gen: int) -> np.ndarray:
         """Every card's replica: the codec's type, (n_nodes, n_elems of the plan)."""
         return np.stack([card.rounds[1, gen].result for card in self.cards])
 
-    def floats(self, gen):
+    def floats(self, gen: int) -> np.ndarray:
         """Every card's replica as float32 (n_nodes, n_elems): THC sums decoded."""
         if not isinstance(self.codec, Thc):
             return self.results(gen)
@@ -199,7 +214,7 @@ class Cluster:
             for card in self.cards
         ])  # fmt: skip
 
-    def given_up(self, gen):
+    def given_up(self, gen: int) -> dict[tuple[int, int], np.ndarray]:
         """{(node, source): numbers of the packets that node gave up of source's partials}."""
         return {
             (v, source): np.flatnonzero((r.sizes > 0) & ~r.here)
@@ -207,14 +222,16 @@ class Cluster:
             for source, r in card.rounds[1, gen].up.items()
         }
 
-    def missing(self, gen):
+    def missing(self, gen: int) -> float:
         """Share of the leaf contributions that are not in the result, as the leaf counts say."""
         leaves, elems = self.cards[0].rounds[1, gen].leaves, self.plan.elems
         n = self.plan.n_nodes
         return float(((n - leaves) * elems).sum() / (n * elems.sum()))
 
 
-def all_reduce(plan, codec, own, sent, given_up):
+def all_reduce(
+    plan: Plan, codec: Raw | Thc, own: np.ndarray, sent: Callable, given_up: dict
+) -> tuple[np.ndarray, np.ndarray]:
     """Sums of a table by order alone: (result (n_elems,), leaves (n_packets,)); of an all_gather or
     broadcast, the roots' values.
 

@@ -10,12 +10,12 @@ NAN = 0x7FC00000
 LEAST = np.float32(2.0**-126)  # normal
 
 
-def factor(leaves):
+def factor(leaves: int) -> np.floating:
     """float32, 1 / leaves, rounded to nearest even. leaves : 1 to 255."""
     return np.float32(1) / np.float32(leaves)
 
 
-def scaled(values, leaves):
+def scaled(values: np.ndarray, leaves: int) -> np.ndarray:
     """float32 of the shape of `values`, which are sums of so many leaves."""
     with np.errstate(all="ignore"):
         product = np.where(np.abs(values) < LEAST, 0, values) * factor(leaves)

@@ -5,7 +5,7 @@ import numpy as np
 NAN = 0x7FC00000  # every NaN result
 
 
-def add(a, b):
+def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a + b, float32, to nearest even, subnormals kept; every NaN result has the bits `NAN`.
 
     a, b : float32, shapes that broadcast. Returns their common shape. numpy's own sum but for the

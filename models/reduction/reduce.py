@@ -9,7 +9,7 @@ _CODES = {"int32": ("<u4", None), "int16": (">u2", 0xFFFF), "int12": (">u2", 0xF
           "int8": ("u1", 0xFF)}  # fmt: skip
 
 
-def maximum(a, b):
+def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The larger of each two float32, same shape: NaN 0x7FC00000 if one is NaN, as
     ``numpy.maximum``; and +0 above -0, of which that function says nothing.
 
@@ -22,7 +22,7 @@ def maximum(a, b):
     return np.where(nan, 0x7FC00000, larger).astype(np.int32).view(np.float32)
 
 
-def combine(a, b, op: str = "float"):
+def combine(a: np.ndarray, b: np.ndarray, op: str = "float") -> np.ndarray:
     """``a (op) b`` of 32-bit lanes, uint32 in and out, same shape.
 
     op : ``float`` (FP32 addition, see `float_add.add`), ``max`` (unsigned), ``maximum`` (of FP32),

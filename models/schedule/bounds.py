@@ -11,18 +11,19 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, maximum_flow
 
 from .in_network import computing
+from .topology import Topology
 
 _LP_NODES = 32  # up to here the linear program takes less than a second
 _UNITS = 720  # bandwidths are rounded up to multiples of 1/720 of the slowest link
 
 
-def node_bound(topology) -> float:
+def node_bound(topology: Topology) -> float:
     """Shard-slots per phase that the node with the least ingress needs; float."""
     inwards, _ = _node_bandwidth(topology)
     return (topology.n_nodes - 1) / inwards.min()
 
 
-def throughput_bound(topology) -> Fraction:
+def throughput_bound(topology: Topology) -> Fraction:
     """Shard-slots per phase of the best reduce-scatter, then all-gather; Fraction.
 
     The mean over both phases of max over vertex sets S that miss a node of
@@ -36,7 +37,7 @@ def throughput_bound(topology) -> Fraction:
     return (forward + worst_cut(topology.reversed())) / 2
 
 
-def cuts_are_reached(topology) -> bool:
+def cuts_are_reached(topology: Topology) -> bool:
     """Whether trees reach `throughput_bound`: all that only passes data on has as much in as out.
 
     That is each switch, and each node whose ports bind. Edge splitting then keeps every cut
@@ -50,7 +51,7 @@ def cuts_are_reached(topology) -> bool:
     return np.allclose(into[first:], out[first:], rtol=1e-9)
 
 
-def collective_bound(topology, name, root=0):
+def collective_bound(topology: Topology, name: str, root: int = 0) -> Fraction:
     """Shard-slots that collective `name` needs at least; Fraction.
 
     Of one way for reduce_scatter and all_gather, and for all_reduce of both, one after the other.
@@ -70,7 +71,7 @@ def collective_bound(topology, name, root=0):
     return Fraction(topology.n_nodes * _UNITS, int(least))
 
 
-def flow_graph(topology) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def flow_graph(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """(heads, tails, capacity in 1/720, vertices): with the ports as links where they bind."""
     a, b = topology.links.T.astype(np.int64)
     capacity = np.ceil(topology.bandwidth * _UNITS - 1e-6).astype(np.int64)
@@ -85,7 +86,7 @@ def flow_graph(topology) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     return a, b, capacity, n
 
 
-def worst_cut(topology) -> Fraction:
+def worst_cut(topology: Topology) -> Fraction:
     """The cut that bounds an all-reduce from below."""
     n_nodes = topology.n_nodes
     a, b, capacity, n = flow_graph(topology)
@@ -126,14 +127,14 @@ def worst_cut(topology) -> Fraction:
     return ratio * _UNITS
 
 
-def latency_floor(topology):
+def latency_floor(topology: Topology) -> int:
     """Hops that data must travel in an all-reduce that finishes reducing first: 2 * diameter."""
     a, b = topology.links.T
     graph = csr_array((np.ones(len(a)), (a, b)), shape=(topology.n_vertices,) * 2)
     return 2 * int(_farthest(topology, graph, unweighted=True))
 
 
-def latency_floor_cycles(topology, default):
+def latency_floor_cycles(topology: Topology, default: float) -> float:
     """Cycles of flight there and back along the longest shortest path; float.
 
     default : cycles of a link where the topology does not say. Twice the diameter by latency: what
@@ -156,7 +157,7 @@ def _farthest(topology, graph, **options):
     )
 
 
-def _node_bandwidth(topology):
+def _node_bandwidth(topology: Topology):
     """Ingress and egress bandwidth of every node, ports counted; float64 (n_nodes,) each."""
     result = []
     for end in 1, 0:
@@ -168,7 +169,7 @@ def _node_bandwidth(topology):
     return result
 
 
-def overlapped_cap(topology):
+def overlapped_cap(topology: Topology) -> float:
     """All-reduce bandwidth that no schedule exceeds; float.
 
     Each node must send and receive the tensor once. Where no switch sums, every element is received
@@ -185,7 +186,7 @@ def overlapped_cap(topology):
     return float(min(caps))
 
 
-def _least_cut(topology):
+def _least_cut(topology: Topology):
     """Bandwidth over the least cut between two nodes, of both ways."""
     heads, tails, capacity, n = flow_graph(topology)
     graph = csr_array((capacity.astype(np.int32), (heads, tails)), shape=(n, n))
@@ -197,7 +198,7 @@ def _least_cut(topology):
     return min(flows) / _UNITS
 
 
-def bandwidth_bound(topology):
+def bandwidth_bound(topology: Topology) -> float:
     """The least known bound on any schedule's all-reduce bandwidth: cap, or optimum if small."""
     cap = overlapped_cap(topology)
     if topology.n_nodes > _LP_NODES:
@@ -208,7 +209,7 @@ def bandwidth_bound(topology):
         return cap
 
 
-def overlapped_optimum(topology):
+def overlapped_optimum(topology: Topology) -> float:
     """All-reduce bandwidth of the best schedule with both phases overlapped; float.
 
     Linear program: bandwidth of every link is split between reducing and gathering so that both

@@ -5,6 +5,8 @@ protoio.cc of b1325d1; astra-sim, Workload.cc of 0383c20. A file is messages of 
 behind its length as a varint: `GlobalMetadata`, then a `Node` each.
 """
 
+from gradnic.interface.schedule_table import Table
+
 from .programs import ADD, SEND, programs
 
 SCHEMA = "0.0.4"
@@ -14,7 +16,7 @@ VALUES = {"is_cpu_op": 27, "comm_src": 7, "comm_dst": 7, "comm_tag": 7, "tensor_
 all others are int64, 9."""
 
 
-def traces(table, n_bytes: int) -> list[bytes]:
+def traces(table: Table, n_bytes: int) -> list[bytes]:
     """A trace per rank, list of bytes: what FILE.<rank>.et has to hold.
 
     A message is a COMM_SEND_NODE and a COMM_RECV_NODE of one tag; a partial that came is added by a

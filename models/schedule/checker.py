@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
+from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, Table
 
 from .in_network import computing
 from .replay import TableError, expand, replay
+from .topology import Topology
 
 _REDUCES = ("all_reduce", "reduce_scatter", "reduce")
 _DELIVERS = ("all_reduce", "all_gather", "broadcast")
@@ -58,7 +59,9 @@ class Report:
     proven_repeats: int
 
 
-def check(table, topology, collective: str = "all_reduce", *, root: int = 0) -> Report:
+def check(
+    table: Table, topology: Topology, collective: str = "all_reduce", *, root: int = 0
+) -> Report:
     """Replay `table` on `topology`; a Report. TableError if the result is not the collective's.
 
     Proven of all_reduce: every chunk of every node is reduced exactly once and delivered to every

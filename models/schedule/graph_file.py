@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class Graph:
     in_bytes: bool = False
 
 
-def check_abilities(name: str, words) -> None:
+def check_abilities(name: str, words: Sequence[str]) -> None:
     """ValueError for a word that is no ability of a switch."""
     bad = [word for word in words if word not in ABILITIES]
     if bad:

@@ -10,13 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from .topology import Topology
 
-def able(topology) -> list[int]:
+
+def able(topology: Topology) -> list[int]:
     """The switches that sum, multicast or both; ascending vertices."""
     return sorted({*topology.sums, *topology.multicasts})
 
 
-def computing(topology):
+def computing(topology: Topology) -> Topology:
     """The same network, with every switch that sums or multicasts a node that owns nothing.
 
     They are the last `helpers` nodes, in the order of `able`; links keep their numbers. Vertices

@@ -7,13 +7,17 @@ order. Time is in cycles of the cards; packets, heads, buffers and the adder are
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradnic.interface.schedule_table import Table
+
 from . import card_run, network_run
 from .ethernet_cards import CONTROL, PACKET, EthernetCards
 from .in_network import computing
+from .topology import Topology
 from .traffic import Traffic
 from .worms import DONE, FINAL, HEAD, PART, READY, RELEASE, Worms
 
@@ -115,7 +119,7 @@ class Network:
         return payload + packets * self.head
 
 
-def lanes_of(topology) -> int:
+def lanes_of(topology: Topology) -> int:
     """Floats per word that flit cards get if nothing else is asked for: 8 per port, 32 at most."""
     n_ports = max(len(topology.out[v]) for v in range(topology.n_nodes))
     return next(size for size in (8, 16, 32) if size >= min(8 * n_ports, 32))
@@ -161,7 +165,13 @@ class Result:
 
 
 def simulate(
-    table, topology, n_bytes: int, network: Network, progress=None, *, compiled: bool | None = None
+    table: Table,
+    topology: Topology,
+    n_bytes: int,
+    network: Network,
+    progress: Callable | None = None,
+    *,
+    compiled: bool | None = None,
 ) -> Result:
     """Run `table` on `topology` for a tensor of `n_bytes` (a multiple of 4); a Result.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradnic.interface.schedule_table import REDUCE
+from gradnic.interface.schedule_table import REDUCE, Table
 
 from .traffic import written_out
 
@@ -42,7 +42,7 @@ class Block:
     steps: list = field(default_factory=list)
 
 
-def programs(table, longest: int | None = None) -> list[list[Block]]:
+def programs(table: Table, longest: int | None = None) -> list[list[Block]]:
     """Blocks of every rank, a list of lists of `Block`, from a table that the checker passes.
 
     Contributions to a chunk are added one after the other in the order of their ranks, so floats

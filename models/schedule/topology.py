@@ -5,7 +5,7 @@ vertices and direction. Bandwidths are multiples of the slowest link, which is 1
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -113,7 +113,7 @@ class Topology:
     def n_links(self) -> int:
         return len(self.links)
 
-    def latencies(self, default):
+    def latencies(self, default: float) -> np.ndarray:
         """float64 (n_links,): cycles of each link, `default` where the graph does not say."""
         if self.latency is None:
             return np.full(self.n_links, float(default))
@@ -156,12 +156,12 @@ class Topology:
         """True where a node has more links than ports, so that ports bind before links."""
         return any(len(self.out[v]) > self.ports for v in range(self.n_owners))
 
-    def switch_of(self, node):
+    def switch_of(self, node: int) -> int:
         """The switch that a node of a switch network hangs on (its first one)."""
         return next(v for _, v in self.out[node] if v >= self.n_nodes)
 
     @cached_property
-    def hosts(self):
+    def hosts(self) -> list[list[int]]:
         """Per switch (index 0 is vertex n_nodes) the nodes with a link from it, ascending."""
         result = [[] for _ in range(self.n_switches)]
         for a, b in self.links.tolist():
@@ -169,11 +169,11 @@ class Topology:
                 result[a - self.n_nodes].append(b)
         return [sorted(part) for part in result]
 
-    def coordinates(self, node):
+    def coordinates(self, node: int) -> tuple[int, ...]:
         """Grid coordinates of a node."""
         return tuple(int(i) for i in np.unravel_index(node, self.shape))
 
-    def reversed(self):
+    def reversed(self) -> "Topology":
         """The same graph with every link turned round."""
         return Topology(
             f"{self.name} reversed", self.n_nodes, self.n_switches, self.links[:, ::-1],
@@ -181,7 +181,9 @@ class Topology:
             self.multicasts, bytes_per_cycle=self.bytes_per_cycle,
         )  # fmt: skip
 
-    def without(self, dead_links=(), dead_nodes=()):
+    def without(
+        self, dead_links: Sequence[tuple[int, int]] = (), dead_nodes: Iterable[int] = ()
+    ) -> "Topology":
         """The machine that is left; nodes are numbered anew, without gaps.
 
         dead_links : pairs of vertices, dead in both directions; dead_nodes : vertices.
@@ -313,7 +315,7 @@ def grid(shape: tuple[int, ...], *, wrap: bool, name: str | None = None) -> Topo
     return Topology(name, n, 0, np.array(links), shape=tuple(shape), wrap=wrap)
 
 
-def fattree(arity, levels):
+def fattree(arity: int, levels: int) -> Topology:
     """k-ary n-tree: arity**levels nodes, `levels` ranks of arity**(levels-1) switches each.
 
     Rank 0 holds the nodes; switch w of rank l links to the switches of rank l+1 whose number
@@ -334,7 +336,7 @@ def fattree(arity, levels):
     return Topology(f"fattree:{arity}x{levels}", n, levels * row, np.array(_both(links)), ports=1)
 
 
-def bigraph(hosts, switches):
+def bigraph(hosts: int, switches: int) -> Topology:
     """EFLOPS BiGraph: two groups of switches/2, joined fully, `hosts` nodes on each switch.
 
     Upper switches come first: node = switch * hosts + host port.
@@ -349,7 +351,7 @@ def bigraph(hosts, switches):
     return Topology(f"bigraph:{hosts}x{switches}", n, switches, np.array(_both(links)), ports=1)
 
 
-def dragonfly(routers, global_links, hosts):
+def dragonfly(routers: int, global_links: int, hosts: int) -> Topology:
     """Dragonfly: groups of `routers` fully joined, `global_links` per router, `hosts` per router.
 
     routers * global_links + 1 groups, each pair of groups joined by one link; minimal, canonical.
@@ -369,7 +371,7 @@ def dragonfly(routers, global_links, hosts):
     return Topology(name, n, groups * routers, np.array(_both(links)), ports=1)
 
 
-def dgx(hosts, boxes):
+def dgx(hosts: int, boxes: int) -> Topology:
     """Switch boxes: one switch per box with `hosts` nodes; boxes joined pairwise, full bandwidth.
 
     The trunk between two boxes is as fast as all hosts of a box together.
@@ -378,9 +380,14 @@ def dgx(hosts, boxes):
     check_links(f"dgx:{hosts}x{boxes}", 2 * n + boxes * (boxes - 1))
     links = [(node, n + node // hosts) for node in range(n)]
     trunks = [(n + a, n + b) for a in range(boxes) for b in range(a + 1, boxes)]
-    bandwidth = [1.0] * n + [float(hosts)] * len(trunks)
+    bandwidth = np.array([1.0] * n + [float(hosts)] * len(trunks))
     return Topology(
-        f"dgx:{hosts}x{boxes}", n, boxes, np.array(_both(links + trunks)), bandwidth * 2, ports=1
+        f"dgx:{hosts}x{boxes}",
+        n,
+        boxes,
+        np.array(_both(links + trunks)),
+        np.tile(bandwidth, 2),
+        ports=1,
     )
 
 
@@ -397,7 +404,7 @@ def full(n: int) -> Topology:
     return Topology(f"full:{n}", n, 0, np.array(links).reshape(-1, 2))
 
 
-def load(path):
+def load(path: str) -> Topology:
     """The graph in a file, see `graph_file.read`. ValueError names what is wrong."""
     graph = graph_file.read(path)
     name = f"file:{shown_path(path)}"
@@ -408,7 +415,8 @@ def load(path):
     _check_span(name, links, bandwidth, graph.left_out)
     return Topology(
         name, graph.n_nodes, graph.n_switches, links, bandwidth,
-        None if np.isnan(latency).all() else latency, graph.ports, sums=graph.sums,
+        None if np.isnan(latency).all() else latency, graph.ports,  # type: ignore[arg-type]
+        sums=graph.sums,
         multicasts=graph.multicasts, bytes_per_cycle=1.0 if graph.in_bytes else None,
     )  # fmt: skip
 
@@ -428,7 +436,7 @@ _FAMILIES: dict[str, tuple[int | None, Callable]] = {
 }
 
 
-def parse(spelling: str, *, ports=None, in_network: bool = False) -> Topology:
+def parse(spelling: str, *, ports: int | None = None, in_network: bool = False) -> Topology:
     """The topology that a spelling names, such as ``torus:8x8`` or ``file:net.json``.
 
     ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from gradnic.interface.schedule_table import NOP, REDUCE
+from gradnic.interface.schedule_table import NOP, REDUCE, Table
+
+from .topology import Topology
 
 
 class Traffic:
@@ -29,7 +31,7 @@ class Traffic:
     free_rows : rows that wait for nothing. `chunk_floats` : of a chunk.
     """
 
-    def __init__(self, table, topology, n_floats: int) -> None:
+    def __init__(self, table: Table, topology: Topology, n_floats: int) -> None:
         self.n_nodes = table.n_nodes
         rows = written_out(table)
         n_chunks = table.n_chunks * table.repeats
@@ -120,7 +122,7 @@ class Traffic:
         self.feeds = (pairs % n_rows).astype(np.int32)
 
 
-def written_out(table) -> np.ndarray:
+def written_out(table: Table) -> np.ndarray:
     """Rows that do something, absolute steps and chunks, by node and order of issue."""
     rows = table.rows[table.rows["op"] != NOP].copy()
     rows["count"] += 1

@@ -19,7 +19,7 @@ def fmix32(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint32(16))
 
 
-def step(x):
+def step(x: np.ndarray) -> np.ndarray:
     """One step of xorshift32, on uint32 arrays of any shape."""
     x = x ^ (x << np.uint32(13))
     x = x ^ (x >> np.uint32(17))
@@ -51,7 +51,9 @@ def block_hashes(k: np.ndarray, tensor: int, blocks: np.ndarray) -> tuple[np.nda
     return h1, fmix32(h1 + np.uint32(0x85EBCA77))
 
 
-def random_bytes(seed, round, worker, tensor, blocks, n: int):
+def random_bytes(
+    seed: int, round: int, worker: int, tensor: int, blocks: np.ndarray, n: int
+) -> np.ndarray:
     """The rounding bytes of `n` elements of each block: uint8, shape (len(blocks), n).
 
     n : int, a multiple of 64.
@@ -67,7 +69,7 @@ def random_bytes(seed, round, worker, tensor, blocks, n: int):
     return result.reshape(len(h1), n)
 
 
-def signs(h1, n: int):
+def signs(h1: np.ndarray, n: int) -> np.ndarray:
     """The sign diagonal of blocks with hashes `h1`: bool, (len(h1), n), True where negated.
 
     n : int, a multiple of 32.

@@ -116,7 +116,7 @@ def unpack(data: bytes, width: int, count: int) -> np.ndarray:
     return values
 
 
-def hadamard(x):
+def hadamard(x: np.ndarray) -> np.ndarray:
     """Natural-order Walsh-Hadamard transform of each row, in place. x: int32 (n_blocks, B)."""
     n_blocks, size = x.shape
     length = 1

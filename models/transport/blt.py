@@ -65,7 +65,7 @@ def transfer(
     *,
     p_q16: int = 0,
     payload: int = 1408,
-    t_probe=None,
+    t_probe: int | None = None,
     strict_important: bool = False,
     important: bool | None = None,
     seed: int = 0,

@@ -63,7 +63,7 @@ class Sending:
         self.n_sent = self.n_again = self.n_probes = self.path = 0
 
     @property
-    def n_important(self):
+    def n_important(self) -> int:
         """Important packets of the range, which its PROBEs announce."""
         return sum(important for important, _ in self.order)
 
@@ -174,7 +174,7 @@ class Spray:
         self.n_unmarked = self.n_unmarked or self.n_paths
         return self.next()
 
-    def mark(self, path) -> None:
+    def mark(self, path: int) -> None:
         """A packet on `path` met congestion. ValueError if there is no such path."""
         at = self.order.index(path)
         if self.rule == "least_marked":
@@ -182,7 +182,7 @@ class Spray:
             self.order.append(self.order.pop(at))
 
 
-def xorshift(x):
+def xorshift(x: int) -> int:
     """Next state of the 32-bit xorshift generator (13, 17, 5)."""
     x ^= x << 13 & 0xFFFFFFFF
     x ^= x >> 17

@@ -23,14 +23,14 @@ THRESHOLDS = ("off", "host", "histogram")
 PUSH, PULL, CONTROL = range(3)  # what a packet carries
 
 
-def layer_queue(layer: int, n_layers: int, n_queues=N_QUEUES) -> int:
+def layer_queue(layer: int, n_layers: int, n_queues: int = N_QUEUES) -> int:
     """Default queue of layer `layer` of `n_layers`: floor(layer * n_queues / n_layers)."""
     if not 0 <= layer < n_layers:
         raise ValueError(f"layer must be 0 to {n_layers - 1}, not {layer!r}")
     return layer * n_queues // n_layers
 
 
-def default_dscp(n_queues=N_QUEUES) -> tuple[tuple[int, int], ...]:
+def default_dscp(n_queues: int = N_QUEUES) -> tuple[tuple[int, int], ...]:
     """DSCP of [queue][important]: 8 * (7 - queue), the class selectors, alike for both."""
     return tuple((8 * (7 - q),) * 2 for q in range(n_queues))
 
@@ -41,7 +41,7 @@ def max_score(floats: np.ndarray) -> int:
     return int((bits >> np.uint32(23) & np.uint32(0xFF)).max(initial=0))
 
 
-def sum_score(floats, unit: int):
+def sum_score(floats: np.ndarray, unit: int) -> int:
     """8-bit logarithm of the sum of |g|, in units of 2**(unit - 127).
 
     Each value counts with its upper 16 bits of significand, shifted down to whole units; values
@@ -58,7 +58,7 @@ def sum_score(floats, unit: int):
     return code(int(fixed.sum()))
 
 
-def code(total):
+def code(total: int) -> int:
     """8-bit logarithm of a 28-bit sum, see `sum_score`."""
     if total < 8:
         return total
@@ -66,7 +66,7 @@ def code(total):
     return (top - 2) * 8 + (total >> top - 3 & 7)
 
 
-def quantile(histogram, share):
+def quantile(histogram: np.ndarray, share: int) -> int:
     """Largest threshold at which at least `share` / 256 of the weight is important.
 
     histogram : ints, shape (256,), weight of each score. `NOTHING` where share or weight is 0.

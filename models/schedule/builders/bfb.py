@@ -6,11 +6,12 @@ bound when k makes the shares whole (k = 4 in two dimensions). Direct networks o
 
 import numpy as np
 
+from ..topology import Topology
 from .placing import Calendar
 from .schedule import GATHER, RouteTable, Schedule, mirror, ordered, pack
 
 
-def bfb(topology, *, chunks: int = 4) -> Schedule:
+def bfb(topology: Topology, *, chunks: int = 4) -> Schedule:
     """BFB all-reduce with k chunks per shard; the reduce-scatter is the all-gather reversed.
 
     For every node and hop the shards that arrive are spread over the links they may come by, so
@@ -56,7 +57,7 @@ def bfb(topology, *, chunks: int = 4) -> Schedule:
     )  # fmt: skip
 
 
-def distances(topology) -> np.ndarray:
+def distances(topology: Topology) -> np.ndarray:
     """Hops from every node (row) to every node (column)."""
     n = topology.n_nodes
     near = np.full((n, n), n)

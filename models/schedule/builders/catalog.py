@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..topology import Topology
 from .bfb import bfb
 from .dbtree import dbtree
 from .forest import forest
@@ -9,6 +10,7 @@ from .halving import halving, hdrm
 from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d, ring2d_serial
+from .schedule import Schedule
 from .search import best, multistart, overlapped
 from .shift import shift
 
@@ -50,14 +52,14 @@ ISSUE = {"dbtree": {"order": "port", "window": 64}}
 
 
 def build(
-    topology,
+    topology: Topology,
     algorithm: str,
     *,
     chunks: int | None = None,
     order: str | None = None,
     rule: str = "full",
     seed: int = 0,
-):
+) -> Schedule:
     """The Schedule of a named algorithm on a topology; same arguments, same schedule.
 
     chunks : chunks per shard, None for the algorithm's own; order, rule : of MultiTree.
@@ -88,7 +90,7 @@ def build(
     return _PLAIN[algorithm](topology, chunks=chunks)
 
 
-def check_work(topology, chunks: int | None, *, whole: bool = False) -> None:
+def check_work(topology: Topology, chunks: int | None, *, whole: bool = False) -> None:
     """Every chunk reaches every node, up and down: ValueError where that is too much to list.
 
     chunks : per shard, None counts as 1. whole : shards travel many at a time, few messages.

@@ -26,7 +26,7 @@ ROOTED = ("reduce", "broadcast")
 _REDUCING = ("reduce_scatter", "reduce")
 
 
-def collective(schedule, name, *, root=0):
+def collective(schedule: Schedule, name: str, *, root: int = 0) -> Schedule:
     """The Schedule of collective `name` from that of an all-reduce.
 
     root : int, of reduce and broadcast; not looked at by the others.

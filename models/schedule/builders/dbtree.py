@@ -1,6 +1,8 @@
 """Double binary tree: two trees, inner nodes of one the leaves of the other, half the data each."""
 
+from ..topology import Topology
 from .placing import place_trees
+from .schedule import Schedule
 
 
 def parents(n: int) -> list[int]:
@@ -16,7 +18,7 @@ def parents(n: int) -> list[int]:
     return result
 
 
-def dbtree(topology, *, chunks: int = 1):
+def dbtree(topology: Topology, *, chunks: int = 1) -> Schedule:
     """Double binary tree, pipelined chunk by chunk; even chunks take the first tree.
 
     The second tree is the first one mirrored (N even) or turned by one (N odd), so that no node

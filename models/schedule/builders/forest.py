@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..bounds import flow_graph, worst_cut
+from ..topology import Topology
 from .arborescences import pack as pack_trees
 from .cuts import around, broken
 from .listing import least_steps, place
@@ -27,7 +28,7 @@ _EXACT_EDGES = 50_000  # and tree edges of all chunks: above, the programs take 
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
-def forest(topology, *, chunks=None, steps: int = 240):
+def forest(topology: Topology, *, chunks: int | None = None, steps: int = 240) -> Schedule:
     """All-reduce along optimal trees: the all-gather's, and the same reversed to reduce-scatter.
 
     chunks : per shard; a multiple of the trees per root that the network needs. None: as many as
@@ -192,7 +193,7 @@ def _placed(topology, edges, paths, copies):
     return other
 
 
-def quantum(bandwidth):
+def quantum(bandwidth: np.ndarray) -> int:
     """Slots per step, 1 to 8, so that links carry whole chunks: the fewest that lose least."""
     lost = [
         (1 - np.maximum(np.floor(bandwidth * q + 1e-9), 1) / (bandwidth * q)).max()

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 
+from ..topology import Topology
 
-def positions(topology):
+
+def positions(topology: Topology) -> np.ndarray:
     """Places of all vertices, float64 (n_vertices, 2), none on a link of others if it can be.
 
     Grids as grids, other direct networks on a circle. Switches in rows above their nodes, rank by

@@ -14,6 +14,8 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.csgraph import maximum_flow
 
+from ..topology import Topology
+
 _LAG = 1  # steps between an arrival and its use: cards issue in table order, and links have latency
 
 
@@ -22,7 +24,7 @@ _GAP = 0.003  # of the program's optimum
 
 
 def place(
-    topology,
+    topology: Topology,
     edges: int,
     paths: Sequence[tuple[int, ...]],
     copies: int,
@@ -47,7 +49,9 @@ def place(
     return run.step_of, run.path_of
 
 
-def least_steps(topology, edges, paths, copies, slots: int = 1) -> tuple[float, int]:
+def least_steps(
+    topology: Topology, edges: int, paths: Sequence[tuple[int, ...]], copies: int, slots: int = 1
+) -> tuple[float, int]:
     """(Steps that the fullest place needs, steps that any order needs): the second counts the
     hops that must still follow, too. Arguments as of `place`.
     """

@@ -4,13 +4,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..routing import Router
+from ..topology import Topology
 from .schedule import RouteTable, Schedule, ordered, pack
 
 
 class Steps:
     """Collects steps of (sources, destinations, first chunks, counts) and routes them."""
 
-    def __init__(self, topology) -> None:
+    def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._router = Router(topology)
         self._table = RouteTable(topology)
@@ -32,7 +33,7 @@ class Steps:
         dst: ArrayLike,
         first: ArrayLike,
         count: int = 1,
-        flow=None,
+        flow: ArrayLike | None = None,
     ) -> None:
         """Transfers of one step; arrays or scalars. The flow is the first chunk unless given."""
         src, dst = np.broadcast_arrays(np.asarray(src), np.asarray(dst))

@@ -8,11 +8,12 @@ from collections import deque
 
 import numpy as np
 
+from ..topology import Topology
 from .schedule import GATHER, RouteTable, Schedule, mirror, ordered, pack
 
 
 def multitree(
-    topology,
+    topology: Topology,
     *,
     chunks: int = 1,
     order: str = "ascending",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..routing import Router
+from ..topology import Topology
 from .schedule import GATHER, REDUCE, TRANSFER, RouteTable, Schedule, ordered
 
 
@@ -15,7 +16,7 @@ class Calendar:
         With a period, step s and s + period are one: modulo scheduling.
     """
 
-    def __init__(self, topology, period: int | None = None) -> None:
+    def __init__(self, topology: Topology, period: int | None = None) -> None:
         self._topology = topology
         self._period = period
         capacity = np.floor(topology.bandwidth * (period or 1) + 1e-9) / (period or 1)
@@ -53,7 +54,7 @@ class Calendar:
 
 def place_trees(
     algorithm: str,
-    topology,
+    topology: Topology,
     trees: Sequence[tuple[int, list[int]]],
     *,
     period: int | None = None,

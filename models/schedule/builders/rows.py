@@ -4,10 +4,10 @@ import numpy as np
 
 from gradnic.interface.schedule_table import MAX_SENDS, PEER, ROW, Table
 
-from .schedule import GATHER, NOP, REDUCE
+from .schedule import GATHER, NOP, REDUCE, Schedule
 
 
-def compile_table(schedule, *, barrier: bool = False, nops: bool = False) -> Table:
+def compile_table(schedule: Schedule, *, barrier: bool = False, nops: bool = False) -> Table:
     """The Table of a Schedule.
 
     Reduce transfers become rows with the number of contributions to wait for and their rank at

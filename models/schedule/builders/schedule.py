@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..topology import Topology
+
 REDUCE, GATHER, NOP = 0, 1, 2
 
 TRANSFER = np.dtype(
@@ -57,7 +59,7 @@ class Routes:
 class RouteTable:
     """Collects paths while a schedule is built and numbers each distinct one once."""
 
-    def __init__(self, topology) -> None:
+    def __init__(self, topology: Topology) -> None:
         self._paths: list[tuple[int, ...]] = [(link,) for link in range(topology.n_links)]
         self._number = {path: i for i, path in enumerate(self._paths)}
 
@@ -163,7 +165,7 @@ class Schedule:
         return self.n_chunks / self.period
 
 
-def step_chunks(topology, transfers: np.ndarray, routes: Routes) -> np.ndarray:
+def step_chunks(topology: Topology, transfers: np.ndarray, routes: Routes) -> np.ndarray:
     """Chunk times that each step lasts: the fullest link, or the fullest NI where ports bind.
 
     Returns float64 (n_steps,).
@@ -196,7 +198,7 @@ def pack(columns: dict) -> np.ndarray:
     return result
 
 
-def mirror(topology, gathers: np.ndarray, reverse_route: np.ndarray) -> np.ndarray:
+def mirror(topology: Topology, gathers: np.ndarray, reverse_route: np.ndarray) -> np.ndarray:
     """Reduce transfers that undo gather transfers: same trees, backwards in time and direction.
 
     gathers : TRANSFER array with steps from 0; reverse_route : int32 (n_routes,).

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..topology import Topology
 from .lockstep import Steps
 from .rings import ring_lines
-from .schedule import GATHER, REDUCE
+from .schedule import GATHER, REDUCE, Schedule
 
 
-def servers(topology, *, at: Sequence[int] | None = None, chunks: int = 1):
+def servers(topology: Topology, *, at: Sequence[int] | None = None, chunks: int = 1) -> Schedule:
     """Parameter servers: every worker sends a part of the tensor straight to each server.
 
     at : nodes that serve; None: all of them. They work, too: what an aggregator does not have is a
@@ -37,7 +38,7 @@ def servers(topology, *, at: Sequence[int] | None = None, chunks: int = 1):
     return steps.schedule("servers", n_chunks, roots)
 
 
-def grouped_servers(topology, groups: Sequence[Sequence[int]]):
+def grouped_servers(topology: Topology, groups: Sequence[Sequence[int]]) -> Schedule:
     """Worker-aggregator in two levels: groups sum at their first node, and those at the first's.
 
     groups : sequences of nodes, each node in exactly one; the tensor travels whole. Source:
@@ -61,7 +62,7 @@ def grouped_servers(topology, groups: Sequence[Sequence[int]]):
     return steps.schedule("grouped-servers", 1, [heads[0]])
 
 
-def grouped_rings(topology, groups: Iterable):
+def grouped_rings(topology: Topology, groups: Iterable) -> Schedule:
     """Rings in groups: inside, then of the same parts between groups, then inside again.
 
     groups : sequences of nodes of one length, each node in exactly one. Source: INCEPTIONN (MICRO

@@ -10,11 +10,12 @@ import numpy as np
 from gradnic.interface.schedule_table import PEER, ROW, Table
 
 from ..routing import Router
+from ..topology import Topology
 from .lockstep import Steps
-from .schedule import GATHER, REDUCE
+from .schedule import GATHER, REDUCE, Schedule
 
 
-def shift(topology):
+def shift(topology: Topology) -> Schedule:
     """Shift all-reduce: reduce-scatter by falling distance, all-gather by rising distance."""
     n = topology.n_nodes
     steps = Steps(topology)
@@ -26,7 +27,7 @@ def shift(topology):
     return steps.schedule("shift", n, node)
 
 
-def shift_rows(topology, node: int) -> Table:
+def shift_rows(topology: Topology, node: int) -> Table:
     """The Table of one node of `shift`, made without the others, which have no rows in it.
 
     Rows name the same nodes as the whole table's; peer indices count the other nodes upwards.

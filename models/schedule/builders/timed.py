@@ -12,10 +12,20 @@ import heapq
 import numpy as np
 
 from ..all_reduce import chunk_length
+from ..network_model import Network
+from ..topology import Topology
 from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
 
 
-def timed(topology, n_bytes: int, network, *, chunks: int = 2, lag: int = 1, ahead: float = 1.0):
+def timed(
+    topology: Topology,
+    n_bytes: int,
+    network: Network,
+    *,
+    chunks: int = 2,
+    lag: int = 1,
+    ahead: float = 1.0,
+) -> Schedule:
     """All-reduce of `n_bytes` on direct links, for nodes that are `network`'s ``cards``.
 
     chunks : per shard. lag : steps between a chunk's arrival and its way on, as trees grow. ahead :
