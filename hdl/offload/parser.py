@@ -4,7 +4,7 @@ Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Cat, Const, Mux, Signal
-from amaranth.lib import data, memory
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP
@@ -16,6 +16,7 @@ from ..frame.parser import HeadParser, checked, sound_flags
 from ..frame.round_robin import first_of
 from ..primitive.setting import setting
 from ..stream.delays import delayed, late
+from ..transport.neighbor_table import neighbor_table
 from ..transport.records import (
     EPOCH_WIDTH,
     HEAD_FIELDS,
@@ -217,16 +218,7 @@ class PacketParser(HeadParser):
         nodes = [
             (setting(m, 8, f"node{k}"), setting(m, 1, f"valid{k}")) for k in range(N_NEIGHBORS)
         ]
-        m.submodules.neighbors = table = memory.Memory(
-            shape=self.neighbor, depth=N_NEIGHBORS, init=[]
-        )
-        write = table.write_port()
-        read = table.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.write.enable),
-            write.addr.eq(self.write.index),
-            write.data.eq(self.write.neighbor),
-        ]
+        read = neighbor_table(m, self.neighbor, self.write)
         for k, (node, valid) in enumerate(nodes):
             with m.If(self.write.enable & (self.write.index == k)):
                 m.d.sync += [

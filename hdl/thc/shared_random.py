@@ -142,7 +142,7 @@ class BlockHash(wiring.Component):
         return m
 
 
-class SerialBlockHash(wiring.Component):
+class SerialBlockHash(BlockHash):
     """What `BlockHash` gives, of one block at a time, with one `Fmix32`: ``latency`` cycles.
 
     Parameters and members as of `BlockHash`, but:
@@ -153,22 +153,13 @@ class SerialBlockHash(wiring.Component):
         Stands from ``done`` to the next ``valid``.
     """
 
-    random_key: In(32)
-    sign_key: In(32)
-    tensor_hash: In(32)
-    valid: In(1)
-    block: In(32)
-    done: Out(1)
-    hashes: Out(Hashes)
-
     def __init__(self, *, signs_only: bool = False) -> None:
-        self.signs_only = signs_only
         self.inner_at = FMIX_LATENCY + 1  # cycles behind ``valid``
         self.sign_at = self.inner_at + self.inner_at
         self.h1_at = self.sign_at + 1
         self.h2_at = self.h1_at + self.inner_at
         self.latency = 1 + (self.sign_at + 3 if signs_only else self.h2_at)
-        super().__init__()
+        super().__init__(signs_only=signs_only)
 
     def elaborate(self, platform):
         m = Module()

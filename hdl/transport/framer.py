@@ -24,6 +24,7 @@ from gradnic.interface.offload import Subtype
 from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import copied
+from .neighbor_table import neighbor_table
 from .records import (
     HEAD_FIELDS,
     N_NEIGHBORS,
@@ -161,17 +162,8 @@ class Framer(wiring.Component):
         """A head with the receiver's addresses and the IPv4 checksum, which is `complete`, until it
         is `taken`: two steps of 4 cycles, a head in each.
         """
-        m.submodules.neighbors = table = memory.Memory(
-            shape=self.neighbor, depth=N_NEIGHBORS, init=[]
-        )
-        write = table.write_port()
-        read = table.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.write.enable),
-            write.addr.eq(self.write.index),
-            write.data.eq(self.write.neighbor),
-            read.addr.eq(self.heads.p.neighbor),
-        ]
+        read = neighbor_table(m, self.neighbor, self.write)
+        m.d.comb += read.addr.eq(self.heads.p.neighbor)
         m.submodules.spray = spray = Spray(N_PATHS)
         fields = {"head": PacketHead, "to": self.neighbor, "total": 16, "udp": 16, "port": 16}
         found = Signal(data.StructLayout(fields), reset_less=True)
