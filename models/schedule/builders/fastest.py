@@ -9,7 +9,7 @@ from ..network_model import simulate
 from .bfb import bfb
 from .catalog import CHUNKED, build, check_work
 from .dbtree import dbtree
-from .forest import forest
+from .forest import STEPS, forest
 from .halving import halving, hdrm
 from .in_network import in_network
 from .multitree import multitree
@@ -49,7 +49,7 @@ def fastest(
 
     Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
     doubling, HDRM, double binary tree, BFB, overlapped phases, ForestColl's trees through switches
-    up to 256 nodes and on uneven direct links up to 64, in two numbers of chunks, or three where
+    up to 256 nodes and on uneven direct links up to 64, in four numbers of chunks, or five where
     messages would be longer than half a buffer (1,048,576 of them at most), trees in switches that
     sum and multicast, for offload cards `timed` up to 64. Those of more than one chunk, and on more
     than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
@@ -63,8 +63,11 @@ def fastest(
             schedule = make()
         except ValueError:  # the algorithm does not fit the topology
             continue
+        chunks_made = float(schedule.chunks)
+        if name == "forest" and any((t.algorithm, t.chunks) == (name, chunks_made) for t in tries):
+            continue  # of trees that need more steps than those asked for
         cycles = simulate(compile_table(schedule), topology, n_bytes, network).cycles
-        tries.append(Try(name, float(schedule.chunks), cycles))
+        tries.append(Try(name, chunks_made, cycles))
         if found is None or cycles < found[0]:
             found = cycles, schedule
     if found is None:
@@ -108,14 +111,15 @@ def _counts(topology, n_bytes, network):
 
 
 def _steps(topology, n_bytes, network):
-    """Steps a phase to try of ForestColl's trees: many where messages of fewer are longer than half
-    a buffer, so that worms that wait hold the links behind them.
+    """Steps a phase to try of ForestColl's trees: one chunk of each tree, where steps may fit
+    without a gap; many where messages of fewer are longer than half a buffer, so that worms that
+    wait hold the links behind them.
     """
     n = topology.n_nodes
     per_step = n / float(worst_cut(topology))  # chunks
     long = n_bytes > 240 * per_step * network.buffer / 2
     few = 2 * (n - 1) * 960 * per_step <= _FINE_MESSAGES
-    return (60, 240, 960) if long and few and n <= 64 else (60, 240)
+    return (1, 15, 60, 240, 960) if long and few and n <= 64 else (1, 15, 60, 240)
 
 
 def _candidates(topology, n_bytes, network, chunks, seed):
@@ -150,7 +154,7 @@ def _candidates(topology, n_bytes, network, chunks, seed):
         if n <= 64 and k <= 4:
             yield "multistart", lambda k=k: multistart(topology, chunks=k, seed=seed)
     if n <= 64 if topology.direct and topology.uneven else n <= 256 and not topology.direct:
-        for steps in _steps(topology, n_bytes, network) if chunks is None else [240]:
+        for steps in _steps(topology, n_bytes, network) if chunks is None else [STEPS]:
             yield "forest", lambda steps=steps: forest(topology, chunks=chunks, steps=steps)
     if n <= 64:
         yield "overlapped", lambda: overlapped(topology, chunks=chunks, seed=seed)

@@ -23,12 +23,12 @@ from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
 _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
 _TREES = 24  # per root, at most
 _EDGES = 400_000  # tree edges of all chunks, at most, for the same choice
-_EXACT = 64  # nodes up to which steps are chosen by integer programs, where that is better
-_EXACT_EDGES = 50_000  # and tree edges of all chunks: above, the programs take minutes
+STEPS = 240  # of a phase, at least, unless told
+_EXACT = 4_500_000  # places of all paths times steps, at most, for integer programs: a minute
 _QUANTA = 8  # slots per step, at most, where bandwidths are no whole numbers
 
 
-def forest(topology: Topology, *, chunks: int | None = None, steps: int = 240) -> Schedule:
+def forest(topology: Topology, *, chunks: int | None = None, steps: int = STEPS) -> Schedule:
     """All-reduce along optimal trees: the all-gather's, and the same reversed to reduce-scatter.
 
     chunks : per shard; a multiple of the trees per root that the network needs. None: as many as
@@ -175,15 +175,15 @@ def _gathers(topology, trees, copies, routes):
 def _placed(topology, edges, paths, copies):
     """As `listing.place`, of both ways to choose a step's chunks the one with fewer steps.
 
-    The integer program is tried up to 64 nodes and 50,000 edges, where the first way loses more
-    than 1 % and some order may be shorter.
+    The integer program is tried where the first way loses more than 1 %, some order may be shorter,
+    and it takes a minute at most.
     """
     slots, kept = quantum(topology.bandwidth), len(paths)
     first = place(topology, edges, paths, copies, slots)
-    if topology.n_nodes > _EXACT or len(edges) * copies > _EXACT_EDGES:
-        return first
     fullest, any_order = least_steps(topology, edges, paths[:kept], copies, slots)
     if first[0].max() + 1 <= max(1.01 * fullest, any_order):
+        return first
+    if sum(map(len, paths[:kept])) * fullest > _EXACT:
         return first
     other_paths = paths[:kept]
     other = place(topology, edges, other_paths, copies, slots, exact=True)

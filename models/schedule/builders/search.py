@@ -1,13 +1,14 @@
 """The best schedule that can be built here: several builders and starts, judged by slots."""
 
 import contextlib
+import math
 from fractions import Fraction
 
 import numpy as np
 
 from ..bounds import overlapped_cap, throughput_bound
 from .bfb import bfb, distances
-from .forest import forest
+from .forest import STEPS, forest
 from .halving import halving, hdrm
 from .in_network import in_network
 from .multitree import multitree
@@ -17,6 +18,9 @@ from .rings import bidirectional, ring
 
 _LONGEST_PERIOD = 16  # steps; longer periods come closer to the optimum, with more trees
 _MOST_TREES = 1024  # of a period; packing takes seconds, a table has twice as many rows a node
+_NEAR = 0.01  # above the bound, of ForestColl's trees: no other is tried then
+_AIM = 0.009  # what more chunks are to bring
+_MOST_STEPS = 8 * STEPS  # of a phase of them
 
 
 def multistart(topology, *, chunks: int = 2, starts: int = 8, seed: int = 0):
@@ -35,11 +39,10 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
     One message per link and step, but in `forest` through switches and on uneven links, which
     share longer steps. Of equals the first. Tried until one meets the bound, or comes within 1 % of
     it through switches: MultiTree, rings, halving-doubling and HDRM with one chunk per shard, then
-    ForestColl's trees, up to 64 nodes with four times the chunks, up to 16 with eight, too; then
-    for k = 2, 3, 4 (or just `chunks`) MultiTree, BFB and MultiTree from 9 starts. The starts are
-    left out above 64 nodes, and above 256 nodes every k but 1 and the forest unless asked for. On
-    direct links the forest comes last: up to 64 nodes, and on uneven ones up to 128 where nothing
-    else is within 1 %.
+    ForestColl's trees, of as many chunks as bring them near; then for k = 2, 3, 4 (or just
+    `chunks`) MultiTree, BFB and MultiTree from 9 starts. The starts are left out above 64 nodes,
+    and above 256 nodes every k but 1 and the forest unless asked for. On direct links the forest
+    comes last: up to 64 nodes, and on uneven ones up to 128 where nothing else is within 1 %.
     """
     bound = 2 * float(throughput_bound(topology))
     found = None
@@ -53,11 +56,12 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
             continue
         if found is None or schedule.slots_total < found.slots_total - 1e-9:
             found = schedule
-        near = 1.01 if found.algorithm == "forest" and not topology.direct else 1 + 1e-9
+        trees = found.algorithm == "forest" and not topology.direct
+        near = 1 + _NEAR if trees else 1 + 1e-9
         if found.slots_total <= bound * near:
             break
     large = topology.direct and topology.uneven and 64 < topology.n_nodes <= 128
-    if large and found is not None and found.slots_total > bound * 1.01:
+    if large and found is not None and found.slots_total > bound * (1 + _NEAR):
         with contextlib.suppress(ValueError):  # links that go one way may not suit it
             return min(found, forest(topology, chunks=chunks), key=lambda one: one.slots_total)
     return found
@@ -76,11 +80,7 @@ def _candidates(topology, chunks, seed):
             yield lambda: halving(topology)
             yield lambda: ring(topology)
         if switched and k == (chunks or 1):
-            yield lambda: forest(topology, chunks=chunks)
-            if chunks is None and n <= 64:  # four times the chunks: a quarter of fill and drain
-                yield lambda: forest(topology, steps=960)
-            if chunks is None and n <= 16:
-                yield lambda: forest(topology, steps=1920)
+            yield lambda: _fewest_trees(topology, chunks)
         if k == 2:
             yield lambda: bidirectional(topology)
         yield lambda k=k: bfb(topology, chunks=k)
@@ -88,6 +88,28 @@ def _candidates(topology, chunks, seed):
             yield lambda k=k: multistart(topology, chunks=k, seed=seed)
     if topology.direct and topology.n_nodes <= 64:
         yield lambda: forest(topology, chunks=chunks)
+
+
+def _fewest_trees(topology, chunks):
+    """ForestColl's trees of `chunks`; None: of the fewest of these that come within 1 % of the
+    bound: one of each tree, as many as `forest` takes, and up to eight times as many. Filling the
+    trees takes as many steps, however many follow.
+    """
+    if chunks is not None:
+        return forest(topology, chunks=chunks)
+    bound = 2 * float(throughput_bound(topology))
+    found = last = forest(topology, steps=1)
+    steps = STEPS
+    while found.slots_total > bound * (1 + _NEAR):
+        schedule = forest(topology, steps=steps)
+        if steps > STEPS and schedule.chunks == last.chunks:  # as many as a table may have
+            break
+        found = min(found, schedule, key=lambda one: one.slots_total)
+        if steps == _MOST_STEPS:
+            break
+        over = schedule.slots_total / bound - 1
+        last, steps = schedule, min(_MOST_STEPS, math.ceil(steps * max(over / _AIM, 1.1)))
+    return found
 
 
 def overlapped(topology, *, chunks: int | None = None, seed: int = 0):
