@@ -48,11 +48,27 @@ def shown_path(path):
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
+def from_json(text):
+    """What JSON says; ValueError where it is none, or says something twice: of two values under one
+    key neither is known to be meant.
+    """
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} comes twice")
+    return found
+
+
 def read_json(path, *, largest=LARGEST):
     """What the JSON in a file says; ValueError names the file where it is none, see `read_text`."""
     text = read_text(path, largest=largest)
     try:
-        return json.loads(text)
+        return from_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON: {error}") from None
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import click
 
 from gradnic import quantities as q
+from gradnic.interface.flit import FLIT_BYTES
 from gradnic.models.schedule.network_model import Network, lanes_of, of_card, of_offload_card
 from gradnic.quantities import option
 
@@ -51,6 +52,11 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collectiv
     """UsageError for what such a card does not have."""
     q.only_with(card, "a card: --card direct or offload", "lanes")
     q.only_with(card == "offload", "--card offload", "port_lanes")
+    if card == "direct" and (link_bytes_per_cycle or 0) > FLIT_BYTES:
+        raise click.UsageError(
+            f"--link-bytes-per-cycle must be at most {FLIT_BYTES} with --card direct, a flit, "
+            f"not {link_bytes_per_cycle:g}"
+        )
     if card and collective != "all_reduce":
         raise click.UsageError(f"--card is for --collective all_reduce, not {collective}")
     if card == "direct" and lanes == 4:
@@ -80,25 +86,33 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
     if card == "offload":
         network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
         most = network.cards.port_bytes
-        rate = link_bytes_per_cycle or _rate_of_file(topology, most) or most
+        rate = link_bytes_per_cycle or rate_of_file(topology, most) or most
         return replace(network, link_bytes_per_cycle=rate)
-    rate = link_bytes_per_cycle or _rate_of_file(topology) or Network.link_bytes_per_cycle
+    most = FLIT_BYTES if card else _RATES[1]
+    rate = link_bytes_per_cycle or rate_of_file(topology, most) or Network.link_bytes_per_cycle
     link = {"link_bytes_per_cycle": rate, "link_latency": link_latency, "flow": flow}
     if card == "direct":
+        ends = topology.links.min(axis=1) < topology.n_nodes
+        fastest = rate * topology.bandwidth[ends].max()
+        if fastest > FLIT_BYTES:
+            raise ValueError(
+                f"{topology.name}: a card's fastest link has {fastest:g} bytes a cycle, and a port "
+                f"takes {FLIT_BYTES}: give a lower --link-bytes-per-cycle"
+            )
         return of_card(lanes or lanes_of(topology), **link)
     longest = topology.latencies(link_latency).max(initial=0)
     covers = math.ceil(2 * longest * link["link_bytes_per_cycle"])
     return Network(**link, **others, buffer=buffer or max(Network.buffer, covers))
 
 
-def _rate_of_file(topology, port_bytes=_RATES[1]):
+def rate_of_file(topology, port_bytes, name="--link-bytes-per-cycle"):
     """Bytes a cycle of the slowest link, None where the file does not say. ValueError for one that
-    a port of `port_bytes`, or the model, does not take.
+    a port of `port_bytes`, or the model, does not take; name : of the option that says another.
     """
     rate, (least, _) = topology.bytes_per_cycle, _RATES
     if rate is not None and not least <= rate <= port_bytes:
         raise ValueError(
             f"{topology.name}: its slowest link has {rate:g} bytes a cycle at 1 GHz, and a port "
-            f"takes {least:g} to {port_bytes:g}: give --link-bytes-per-cycle"
+            f"takes {least:g} to {port_bytes:g}: give {name}"
         )
     return rate

@@ -214,6 +214,7 @@ def _rows(outcome, found, n_floats, p):
         ("nodes", outcome.nodes),
         ("built as", f"{found['built_as']}, {found['chunks']:g} chunks a node"),
         ("floats of each", n_floats),
+        ("bytes a cycle of each link", f"{found['link_bytes_per_cycle']:g}"),
         ("cycles", outcome.cycles),
         ("cycles by the network model", found["model_cycles"] or "raw floats without faults only"),
         ("frames", found["frames"]),

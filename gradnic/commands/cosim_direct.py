@@ -4,12 +4,13 @@ import click
 import numpy as np
 
 from gradnic import quantities as q
-from gradnic.interface.flit import FLIT_FLOATS
+from gradnic.interface.flit import FLIT_BYTES, FLIT_FLOATS
 from gradnic.output import console, json_option, table, write_json
 from gradnic.packages import SIMULATION, needs
 from gradnic.progress import Progress
 from gradnic.quantities import option
 
+from .card_options import rate_of_file
 from .cosim_parts import (
     Machine,
     codec_options,
@@ -34,9 +35,9 @@ from .cosim_parts import (
 )
 @option(
     "--link-bytes",
-    q.Number(0, 16, "bytes a cycle", above=True),
-    16.0,
-    "Bytes a clock cycle that a link takes.",
+    q.Number(0, FLIT_BYTES, "bytes a cycle", above=True),
+    help="Bytes a clock cycle that the slowest link takes. Default: its GB/s where a file has a "
+    f"unit, else {FLIT_BYTES}.",
 )
 @option("--link-latency", q.LATENCY, 150, "Cycles.")
 @source_options
@@ -71,6 +72,7 @@ def command(
     q.only_with(codec == "thc", "--codec thc", "block")
     spelling = topology
     topology = parse(spelling)
+    rate = link_bytes or rate_of_file(topology, FLIT_BYTES, "--link-bytes") or FLIT_BYTES
     options = {} if chunks is None else {"chunks": chunks}
     plan = compile_table(schedules.build(topology, algorithm, **options))
     checker.check(plan, topology)
@@ -90,7 +92,7 @@ def command(
         gradients, source = gradients_of(topology.n_nodes, files, iteration, elements, progress)
         check(gradients.shape[1])
         task = progress.add_task("building the card", total=None)
-        wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=link_bytes)
+        wires = flit_cluster.Wires(latency=link_latency, bytes_per_cycle=rate)
         cards = {"wires": wires, "n_lanes": lanes or 0, "packets": flow == "packet"}
         if codec == "thc":
             result, _ = flit_thc.run(plan, topology, gradients, block=block, **cards)
@@ -137,6 +139,7 @@ def command(
             "codec": codec,
             "flits_raw": raw_flits,
             "floats": int(gradients.shape[1]),
+            "link_bytes_per_cycle": rate,
             "gradients": source,
             "model_cycles": model,
             "bound_cycles": bound,

@@ -1,6 +1,5 @@
 """``gradnic report``: the main job and its page."""
 
-import json
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from gradnic.packages import DATA, SIMULATION, require
 from gradnic.paths import InputFile, OutputFolder, check_files, check_folder
 from gradnic.progress import Progress
 from gradnic.quantities import option
-from gradnic.text_file import read_text
+from gradnic.text_file import from_json, read_text
 
 RESULT = "result.json"
 VERILOG = "build/verilog"
@@ -152,7 +151,7 @@ def kept(path, claims=None):
     if not path.exists():
         raise ValueError(f"no run is kept in {path.parent}: add --run")
     try:
-        result = json.loads(read_text(path))
+        result = from_json(read_text(path))
         return result, rendered(result, claims)
     except BROKEN as error:
         why = f"{type(error).__name__}, {error}"

@@ -29,6 +29,7 @@ _NODES = {  # among the words of a kind
     "accelerator", "gpu", "npu", "tpu", "cpu", "fpga", "nic", "card", "rank", "cuda",
 }  # fmt: skip
 MAX_LINKS = 1 << 22  # of any graph: about 1 GB while it is made
+_YED_LABEL = "{http://www.yworks.com/xml/graphml}NodeLabel"
 _RATE = {  # of ns-3, b for bits and B for bytes, in bytes a nanosecond
     f"{letter}{unit}": size * scale
     for size, letters in ((1e-9, ("",)), (1e-6, "kK"), (1e-3, "mM"), (1, "gG"), (1e3, "tT"))
@@ -101,12 +102,17 @@ def of_graphml(text):
         }
         for kind in ("node", "edge")
     }
-    graph = root.find(f"{space}graph")
-    if graph is None:
-        raise ValueError("no GraphML: no <graph>")
+    graphs = root.findall(f"{space}graph")
+    if len(graphs) != 1:
+        raise ValueError(f"no GraphML: {'several' if graphs else 'no'} <graph>")
+    graph = graphs[0]
+    if graph.find(f".//{space}hyperedge") is not None:
+        raise ValueError("links have two ends each: <hyperedge> is not read")
 
     def data(element):
         own = {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
+        if (shown := element.find(f".//{_YED_LABEL}")) is not None:
+            own["label"] = shown.text
         groups = NAMES["flag"] + NAMES["kind"], NAMES["bandwidth"], NAMES["latency"]
         said = {name for group in groups if own.keys() & set(group) for name in group}
         usual = defaults[element.tag.removeprefix(space)]
@@ -145,6 +151,13 @@ def _marked(vertices):
         result.append((v, True in verdicts.values()))
         if not {True, False} & set(verdicts.values()):
             unknown += [(v, *pair) for pair in said.items()]
+    if not any(_first(values, NAMES["flag"] + NAMES["kind"]) for _, values in vertices):
+        called = [(v, _called(v, values)) for v, values in vertices]
+        if len(called) > len(named := [one for one in called if one[1]]) > 0:
+            raise ValueError(
+                f"vertex {named[0][0]!r} is called {named[0][1]!r}, and nothing says which "
+                "vertices are switches: give vertices 'switch', true or false"
+            )
     for v, name, kind in unknown:
         others = {str(values.get(name)) for _, values in vertices} - {kind}
         if others and not any(re.search("switch|router", other.lower()) for other in others):
@@ -153,6 +166,12 @@ def _marked(vertices):
                 "gpu that we know: give vertices 'switch', true or false"
             )
     return result
+
+
+def _called(vertex, values):
+    """What a vertex is called if that says switch or router, else None."""
+    names = vertex, values.get("label"), values.get("name")
+    return next((n for n in names if re.search("switch|router", str(n).lower())), None)
 
 
 def _flag(vertex, name, value):
@@ -227,6 +246,18 @@ def _told(weight):
         return str(weight)
 
 
+class _Words(yaml.BaseLoader):
+    """YAML whose numbers stay words, to be read by our own rule, and whose keys are told once."""
+
+    def construct_mapping(self, node, deep=False):
+        found = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            names = [key.value for key, _ in node.value]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise yaml.YAMLError(f"key {twice!r} comes twice")
+        return found
+
+
 def of_astra_analytical(text):
     """The same of ASTRA-sim's analytical network: one building block a dimension, the first inside.
 
@@ -234,11 +265,11 @@ def of_astra_analytical(text):
     ``latency`` (ns), in YAML or JSON; other keys do not count.
     """
     try:
-        found = yaml.load(text, yaml.BaseLoader)  # words: numbers are read by our own rule
+        found = yaml.load(text, _Words)
     except (yaml.YAMLError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         at = f", line {where.line + 1}" if where else ""
-        raise ValueError(f"no YAML{at}: {getattr(error, 'problem', error)}") from None
+        raise ValueError(f"no YAML{at}: {getattr(error, 'problem', None) or error}") from None
     names = ("topology", "npus_count", "bandwidth", "latency")
     lists = [found.get(name) if isinstance(found, dict) else None for name in names]
     for name, w in zip(names, lists, strict=True):
@@ -295,16 +326,17 @@ def of_astra_ns3(text):
     """The same of ASTRA-sim's ns-3 network: counts, switches, then ``a b rate delay error`` lines.
 
     Rates such as 400Gbps or 50GBps, delays such as 0.0005ms; what comes behind the links and begins
-    with no number counts for nothing. ValueError names the line.
+    with no number counts for nothing. SimAI's begin with six counts, or seven, and NVLink's
+    switches are listed before the others, in a line of their own or not. ValueError names the line.
     """
     lines = [(at, line.split()) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
     at, head = lines[0]
     n, n_switches, n_links = _line(at, head, _counts)
-    switches = set()
-    if n_switches:
-        at, words = lines[1]
-        switches = _line(at, words, lambda said: _switches(said, n))
-    body = lines[2 if n_switches else 1 :]
+    switches, body = set(), lines[1:]
+    for _ in range(1 if len(head) == 3 else 2):
+        if len(switches) < n_switches and body:
+            at, words = body.pop(0)
+            switches |= _line(at, words, lambda said: _switches(said, n))
     body = body[:n_links] + [line for line in body[n_links:] if line[1][0].isdecimal()]
     pairs = [_line(at, words, _link) for at, words in body]
     if len(switches) != n_switches or len(pairs) != n_links:
@@ -322,13 +354,20 @@ def _line(number, words, read):
 
 
 def _counts(words):
-    if len(words) != 3:
-        simai = ", not SimAI's six words" if len(words) == 6 else ""
+    """Vertices, switches and links, of SimAI's line, too: vertices, GPUs a server, NVLink's
+    switches, the other switches, links, the GPUs' name.
+    """
+    simai = len(words) in (6, 7) and not words[5].isdecimal()
+    if len(words) != 3 and not simai:
         raise ValueError(
-            f"an ns-3 network begins with the numbers of vertices, switches and links{simai}, not "
-            f"{_shown(words)}"
+            "an ns-3 network begins with the numbers of vertices, switches and links, or with "
+            "those of vertices, GPUs a server, NVLink's switches, switches and links and the GPUs' "
+            f"name, not {_shown(words)}"
         )
-    n, n_switches, n_links = map(whole, words)
+    n, *switches, n_links = map(whole, (words[0], *words[2:5]) if simai else words)
+    if min(switches) < 0:
+        raise ValueError(f"there must be 0 switches or more, not {min(switches)}")
+    n_switches = sum(switches)
     if not 0 <= n_switches <= n <= 1 << 20:
         raise ValueError(f"there are {n} vertices, up to 2^20, and {n_switches} of them switches")
     if n_links < 0:

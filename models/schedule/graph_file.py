@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradnic.text_file import from_json, read_text
 from gradnic.text_file import number as number_of
-from gradnic.text_file import read_text
 
 from . import foreign_graphs
 
@@ -81,6 +81,10 @@ def read(path: str) -> Graph:
         return _graph(name, n_nodes, n_switches, rows, None, directed, in_bytes=in_bytes)
     if text.lstrip().startswith("{"):
         return _of_json(name, text)
+    if _dimacs(text):
+        raise ValueError(
+            f"{name}: DIMACS is not read: leave out the lines c and p, and the e or a before `a b`"
+        )
     rows, switches, able = [], [], {word: [] for word in ABILITIES}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
@@ -96,7 +100,7 @@ def read(path: str) -> Graph:
             continue
         try:
             rows.append((words[0], words[1], *map(number_of, words[2:4])))
-            if len(words) > 4:
+            if len(words) > 4 or words[0].endswith(":"):  # key: value, or a list of neighbors
                 raise ValueError
         except (IndexError, ValueError):
             raise ValueError(
@@ -121,7 +125,7 @@ def _foreign(path, text):
     suffix = Path(path).suffix.lower()
     if suffix == ".graphml" or text.lstrip().startswith(("<?xml", "<graphml")):
         return foreign_graphs.of_graphml
-    if suffix in (".yml", ".yaml"):
+    if suffix in (".yml", ".yaml") or re.search(r"^npus_count[ \t]*:", text, re.MULTILINE):
         return foreign_graphs.of_astra_analytical
     if suffix in (".gml", ".gexf", ".adjlist"):
         raise ValueError(
@@ -132,7 +136,7 @@ def _foreign(path, text):
         raise ValueError(f"file:{path}: {_HTSIM[htsim[1].lower() if htsim else 'tiers']}")
     if text.lstrip().startswith("{"):
         try:
-            graph = json.loads(text)
+            graph = from_json(text)
         except (ValueError, RecursionError):
             return None
         if type(graph) is not dict:
@@ -151,9 +155,21 @@ def _foreign(path, text):
     return None
 
 
+def _dimacs(text):
+    """Whether lines are DIMACS's: a problem behind comments, or nothing but edges `e 1 2`."""
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["p"]:
+            return len(words) == 4 and words[2].isdecimal() and words[3].isdecimal()
+        if words and words[0] != "c":
+            break
+    edges = (line for line in text.splitlines() if line.strip())
+    return bool(text.strip()) and all(re.fullmatch(r"\s*e\s+\d+\s+\d+\s*", line) for line in edges)
+
+
 def _of_json(name, text):
     try:
-        graph = json.loads(text)
+        graph = from_json(text)
     except ValueError as error:
         raise ValueError(f"{name} is no JSON: {error}") from None
     except RecursionError:

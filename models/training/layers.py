@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from gradnic.text_file import read_text
+from gradnic.text_file import from_json, read_text
 
 FLOAT_BYTES = 4
 MAX_LAYERS = 100_000  # of a table, repeats unrolled
@@ -148,7 +148,7 @@ def load(name: str) -> Model:
     if not str(name).endswith(".json"):
         raise ValueError(f"model must be a .json file or one of {', '.join(names())}, not {name!r}")
     try:
-        table = json.loads(read_text(name))
+        table = from_json(read_text(name))
     except ValueError as error:
         raise ValueError(f"{name} is no JSON: {error}") from None
     except RecursionError:

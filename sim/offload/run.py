@@ -4,7 +4,7 @@ The sums follow from the table, the order of ranks and the packets that the card
 matter when what was sent, lost or repeated.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -82,10 +82,12 @@ def _round(table, topology, codec, own, values, sent, faults, options, norms=())
     """One round in RTL and by table: (result, golden sums, leaves, plan). norms : that each node
     knows, of THC.
     """
+    options = dict(options)
+    link_bytes = options.pop("link_bytes", None)
     cluster = OffloadCluster(table, topology, values.shape[1], codec, **options)
     for node, known in enumerate(norms):
         cluster.agree(node, known, codec.worker.B)
-    result = cluster.run(values, faults)
+    result = cluster.run(values, faults, link_bytes=link_bytes)
     golden, leaves = all_reduce(cluster.plan, codec, own, sent, result.given_up)
     return result, golden, leaves, cluster.plan
 
@@ -152,7 +154,7 @@ def run(
     codec : of `CODECS`. faults : models.offload_cluster.LinkFaults. p : share of the leaf
     contributions that may be missing. exponent, mode, prescale : of INCEPTIONN. block : B of THC.
     make_worker : of THC, such as `gradnic.sim.aggregation.worker.RtlWorker` with its engines.
-    options : of `OffloadCluster`. Returns float32 (n_nodes, n_elems).
+    options : of `OffloadCluster`, and link_bytes, of its `run`. Returns float32 (n_nodes, n_elems).
     """
     n_nodes, n_elems = gradients.shape
     if codec not in CODECS:
@@ -181,15 +183,20 @@ def cosim(
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
-    port's beat, at most `lanes`; None: `lanes`. spray : cards spray their packets over 8 paths,
-    each longer than the one before by twice the delay. Of raw floats `best` is the fastest by the
-    network model, and chunks for narrow ports are, see `cut`. important : share of the elements
+    port's beat, at most `lanes`; None: `lanes`. All links run at the rate of the slowest one where
+    the file has a unit, at 1 GHz, as far as a port can, else at a port's. spray : cards spray their
+    packets over 8 paths, each longer than the one before by twice the delay. Of raw floats `best`
+    is the fastest by the network model, and chunks for narrow ports are, see `cut`. important :
+    share of the elements
     that is important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt".
     options : as of `run`.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
+    port_bytes = 4 * (port_lanes or lanes)
+    rate = min(topology.bytes_per_cycle or port_bytes, port_bytes)
     card = of_offload_card(lanes, port_lanes, delay=faults.delay)
+    card = replace(card, link_bytes_per_cycle=rate)
     n_bytes = gradients.nbytes // len(gradients)
     if algorithm == "best" and codec == "none":
         schedule, _ = fastest(topology, n_bytes, card, chunks=chunks)
@@ -215,12 +222,13 @@ def cosim(
         faults=faults,
         block=block,
         n_bytes=4 * lanes,
-        port_bytes=4 * (port_lanes or lanes),
+        port_bytes=port_bytes,
+        link_bytes=rate,
         skew=2 * faults.delay if spray else 0,
         **options,
     )
     found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}
-    found["model_cycles"] = None
+    found |= {"link_bytes_per_cycle": rate, "model_cycles": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if codec == "none" and not (spray or options.get("queues")) and faults == plain:
         found["model_cycles"] = simulate(table, topology, 4 * gradients.shape[1], card).cycles

@@ -122,6 +122,30 @@ def test_cards_on_a_topology(tmp_path):
     assert got["cycles"] > got["bound_cycles"]
 
 
+@pytest.mark.parametrize(
+    ("machine", "port"), [("direct --lanes 8 --link-latency 20", 16), ("card", 16)]
+)
+def test_links_run_at_the_rate_of_a_file(machine, port, tmp_path):
+    """GB/s of ASTRA-sim are bytes a cycle at 1 GHz, in RTL, too; no port is faster than it is."""
+    lists = {"topology": ["Ring"], "npus_count": [3], "latency": [20]}
+    cycles = {}
+    for rate in 2, port, 2 * port:
+        file, report = tmp_path / "ring.json", tmp_path / "report.json"
+        file.write_text(json.dumps(lists | {"bandwidth": [rate]}))
+        words = f"cosim {machine} --topology file:{file} --algorithm ring --elements 3072"
+        result = CliRunner().invoke(cli.cli, [*words.split(), "--json", str(report)])
+        if rate > port and machine != "card":
+            assert "a port takes 0.001 to 16: give --link-bytes" in str(result.exception)
+            continue
+        got = json.loads(report.read_text())
+        assert got["ok"]
+        assert got["link_bytes_per_cycle"] == min(rate, port)
+        assert got["cycles"] == pytest.approx(got["model_cycles"], rel=0.05)
+        cycles[rate] = got["cycles"]
+    assert cycles[2] > 4 * 4096 / 2 > cycles[port]  # a third of 12 KiB, four times
+    assert cycles.get(2 * port, cycles[port]) == cycles[port]
+
+
 @pytest.mark.slow  # four whole rings of 235,146 floats
 def test_cycles_of_the_guide(tmp_path):
     page = (Path(__file__).parents[2] / "docs/guide/cosim.md").read_text()

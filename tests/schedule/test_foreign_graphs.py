@@ -172,6 +172,13 @@ def test_bandwidths_of_astra_sim_have_a_unit(tmp_path):
     assert parse(f"file:{tmp_path}/net.txt").bytes_per_cycle is None
 
 
+def test_an_astra_network_may_have_any_name(tmp_path):
+    text = "# made\ntopology: [ Ring ]\nnpus_count : [ 5 ]\nbandwidth: [ 2 ]\nlatency: [ 1 ]\n"
+    for name in "net", "net.txt":
+        (tmp_path / name).write_text(text)
+        assert parse(f"file:{tmp_path}/{name}").n_links == 10
+
+
 def test_an_astra_network_in_json_is_that_in_yaml(tmp_path):
     lists = {"topology": ["Switch", "Ring"], "npus_count": [8, 4], "bandwidth": [400, 50.0],
              "latency": [936.25, 1e3]}  # fmt: skip
@@ -182,6 +189,34 @@ def test_an_astra_network_in_json_is_that_in_yaml(tmp_path):
     assert found.links.tolist() == wanted.links.tolist()
     assert found.bandwidth.tolist() == wanted.bandwidth.tolist()
     assert found.latencies(1).tolist() == wanted.latencies(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("head", "switches"),
+    [
+        ("10 4 1 5 12 H100", "4 5 6 7 8 9"),
+        ("10 4 1 5 12 A100 4", "4\n5 6 7 8 9"),
+    ],
+)
+def test_a_network_of_simai_is_read(head, switches, tmp_path):
+    """Of four GPUs on NVLink and rails, as its generator writes them; on one line or two."""
+    gpus = "".join(f"{v} 4 2880Gbps 0.000025ms 0\n{v} {5 + v} 400Gbps 0.0005ms 0\n"
+                   for v in range(4))  # fmt: skip
+    rails = "".join(f"{5 + v} 9 400Gbps 0.0005ms 0\n" for v in range(4))
+    (tmp_path / "net").write_text(f"{head}\n{switches}\n{gpus}{rails}")
+    topology = parse(f"file:{tmp_path}/net")
+    assert (topology.n_nodes, topology.n_switches, topology.n_links) == (4, 6, 24)
+    assert topology.bytes_per_cycle == pytest.approx(50)
+    link = topology.link_of
+    assert topology.bandwidth[[link[0, 4], link[3, 8]]].tolist() == pytest.approx([7.2, 1])
+    assert topology.latencies(1)[[link[0, 4], link[8, 9]]].tolist() == pytest.approx([25, 500])
+
+
+def test_a_star_around_e_is_no_dimacs(tmp_path):
+    for name, text in ("net", "e a\ne b 2\ne c\n"), ("more", "e 1 2\na 1 4\np 1 4\n"):
+        (tmp_path / name).write_text(text)
+    assert parse(f"file:{tmp_path}/net").n_links == 6
+    assert parse(f"file:{tmp_path}/more").n_nodes == 4
 
 
 def test_words_behind_an_ns3_network_count_for_nothing(tmp_path):
@@ -282,6 +317,7 @@ def test_links_that_may_differ_in_rate_are_refused(links, message, tmp_path):
     ("mark", "other"),
     [
         ({"kind": "switch"}, {"kind": "host"}),
+        ({"label": "switch 1", "type": "switch"}, {"label": "router's host", "type": "host"}),
         ({"role": "Switch"}, {}),
         ({"node_type": "NVSwitch"}, {"node_type": "A100"}),
         ({"device": "switch"}, {"device": "cuda:0"}),
@@ -311,6 +347,8 @@ def test_other_marks_of_a_switch_are_read(mark, other, tmp_path):
             [{"type": 1}, {"type": 0}, {"type": 0}],
             "vertex 0 has type '1', .* give vertices 'switch",
         ),
+        ([{"label": "Switch0"}, {}, {}], "vertex 0 is called 'Switch0', .* give vertices 'switch'"),
+        ([{"name": "router"}, {"name": "a"}, {}], "vertex 0 is called 'router', and nothing says"),
         ([{"switch": "maybe"}, {}, {}], "vertex 0 has switch 'maybe', which is neither true nor"),
     ],
 )
@@ -372,6 +410,15 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.json", '{"nodes": [], "multigraph": 1, "links": []}', "'multigraph' must be true or"),
         ("x.graphml", "<graphml><graph>", "no GraphML"),
         ("x.graphml", "<graphml></graphml>", "no <graph>"),
+        ("x.graphml", "<graphml><graph/><graph/></graphml>", "several <graph>"),
+        ("x.graphml", "<graphml><graph><hyperedge/></graph></graphml>", "<hyperedge> is not read"),
+        (
+            "x.graphml",
+            '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><graph><node id="n0"><data '
+            'key="d"><y:NodeLabel>Switch</y:NodeLabel></data></node><node id="n1"/></graph>'
+            "</graphml>",
+            "vertex 'n0' is called 'Switch'",
+        ),
         (
             "x.json",
             '{"nodes": [{"id": "a"}, {"id": "b"}, {"id": [1, 2]}], "links": '
@@ -385,6 +432,9 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),
         ("x.txt", "2 0 2\n0 1 1Gbps 1ns 0", "2 links are announced"),
         ("x.txt", "2 0 0\n0 1 1Gbps 1ns 0", "0 links are announced, 0 and 1 come"),
+        ("x.yml", "topology: [Ring]\nnpus_count: [4]\nnpus_count: [8]", "key 'npus_count' comes"),
+        ("x.txt", "0: 1 2\n1: 0 2\n2: 0 1\n", "line 1: 'a b .*, not '0: 1 2'"),
+        ("x.txt", "num-npus: 64\npackage-rows: 8\n", "line 1: 'a b .*, not 'num-npus: 64'"),
         ("x.yml", "topology: Switch\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]",
          "latency; topology is 'Switch'"),
         ("x.yml", "topology: [Ring]\nnpus_count: [4]\nbandwidth: [1]", "latency is missing"),
@@ -403,11 +453,14 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.txt", "2 0 1\n0 1 40GBit 1ns 0", "line 2: '40GBit' must be a number and bps, Bps"),
         ("x.txt", "2 0 1\n0 1 40GBPS 1ns 0", "line 2: '40GBPS' must be a number and bps, Bps"),
         ("x.txt", "3 1 2\ns\n0 2 1Gbps 1us 0\n1 2 1Gbps 1us 0", "line 2: 's' is no whole number"),
-        (
-            "x.txt",
-            "2 8 0 0 1 H100\n\n0 1 400Gbps 1ns 0",
-            "line 1: an ns-3 network begins with .*, not SimAI's six words, not '2 8 0 0 1 H100'",
-        ),
+        ("x.txt", "2 8 0 0 1\n\n0 1 400Gbps 1ns 0", "line 1: an ns-3 .* name, not '2 8 0 0 1'"),
+        ("x.txt", "3 2 1 1 1 H100\n2\n0 1 1Gbps 1ns 0", "line 3: '1Gbps' is no whole number"),
+        ("x.txt", "3 2 2 -1 1 H100\n2\n0 1 1Gbps 1ns 0", "0 switches or more, not -1"),
+        ("x.json", '{"nodes": 2, "links": [], "links": [[0, 1]]}', "key 'links' comes twice"),
+        ("x.json", '{"nodes": [{"id": 0, "id": 1}], "links": []}', "key 'id' comes twice"),
+        ("x.col", "c from a book\np edge 3 2\ne 1 2\ne 2 3", "x.col: DIMACS is not read"),
+        ("x.txt", "e 1 2\n\ne 2 3\n", "x.txt: DIMACS is not read"),
+        ("x.txt", "p sp 3 2\nc\na 1 2 4\na 2 3 5\n", "x.txt: DIMACS is not read"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(name, text, message, tmp_path):
