@@ -35,7 +35,8 @@ class Block:
     lanes : tuple of int, the sizes that it comes in and that the baseline records.
     bits : function of n_lanes: payload bits per cycle in steady state.
     anchored : bool, block RAM and multipliers get fixed places, see `gradnic.fpga.flow.floorplan`.
-    dense : bool, it fills the device: family "ecp5-dense", resets on the pins of registers.
+    dense : bool, it fills the device: family "ecp5-dense", resets of parts on the pins of
+        registers, the card's own by the device's.
     """
 
     does: str
@@ -98,6 +99,7 @@ BLOCKS = {
         "offload.job_card",
         lambda hdl, n: hdl.card(**asdict(preset("offload128thc", SMALL_JOBS))),
         lanes=(4,),
+        anchored=True,
         dense=True,
     ),
     "thc-norm": Block(
@@ -224,7 +226,8 @@ def cost(name, n_lanes, **options):
 
 def _how(name):
     """Options of synthesis."""
-    return {"target": "ecp5-dense", "unmap_resets": False} if BLOCKS[name].dense else {}
+    dense = {"target": "ecp5-dense", "unmap_resets": False, "global_reset": True}
+    return dense if BLOCKS[name].dense else {}
 
 
 def _block(name):

@@ -22,7 +22,7 @@ from gradnic.hdl.top import verilog
 from gradnic import processes
 from gradnic.output import write_whole
 
-from . import floorplan, parts, tools
+from . import floorplan, parts, resets, tools
 from .critical import critical_path, fmax
 
 CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has the die of a 25k
@@ -34,9 +34,6 @@ CAPACITY = {  # of a device: LUT, registers, block RAM, multipliers; a 12k has t
 KIND_NAMES = ("LUT sites", "registers", "block RAMs", "multipliers")  # as `parts.KINDS`
 DEVICES = tuple(CAPACITY)
 SPEEDS = (6, 7, 8)
-RESET_FANOUT = 32  # registers that one copy of the reset serves
-CROWDED = 60_000  # registers; from here on 8 that share a tile would have three resets
-CROWDED_FANOUT = 256  # registers that one copy serves then
 _SYNCHRONOUS = re.compile(r"^(  always )@\(posedge clk\)(\n    if \(rst\) )", re.M)
 _CLOCK_PINS = ("CLK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3", "WCK")
 
@@ -88,6 +85,7 @@ def measure(
     device="85k",
     clock_mhz=300,
     unmap_resets=True,
+    global_reset=False,
     target="ecp5",
     anchored=False,
     synth_options=(),
@@ -108,6 +106,8 @@ def measure(
     clock_mhz : number, the clock that placement and routing aim at.
     unmap_resets : bool. Yosys folds ``x ? 0 : y`` into the set/reset input of a register, which
         costs a LUT, a long route and 0.29 ns; True turns that back into plain logic.
+    global_reset : bool, the reset is that of the device (SGSR, in step with the clock), which
+        nextpnr does not time, and none of the two that each tile has for eight registers.
     target : "ecp5" or "ecp5-dense", see `gradnic.hdl.primitive.target.Target`.
     anchored : bool, block RAM and multipliers get the places of `gradnic.fpga.flow.floorplan`.
     synth_options, pnr_options : further options of synth_ecp5 and nextpnr-ecp5.
@@ -144,6 +144,7 @@ def measure(
         folder=folder,
         block=block,
         unmap_resets=unmap_resets,
+        global_reset=global_reset,
         target=target,
         options=synth_options,
         progress=say,
@@ -219,7 +220,7 @@ def merged(results):
 def cost(component, *, block=None, folder="build/synth", progress=None, **options):
     """What `component` takes before it is placed, for circuits of any size.
 
-    options : ``unmap_resets`` and ``target``, as of `measure`.
+    options : ``unmap_resets``, ``global_reset`` and ``target``, as of `measure`.
 
     Returns ``block lut ff bram dsp boundary_ff parts`` as `measure` has them, but for
     route-throughs, which only packing adds.
@@ -239,15 +240,15 @@ def part(device, speed):
     return f"LFE5U-{device[:-1]}F-{speed}"
 
 
-def synthesize(component, *, folder, block, unmap_resets=True, target="ecp5", options=(),
-               progress=print):  # fmt: skip
+def synthesize(component, *, folder, block, unmap_resets=True, global_reset=False, target="ecp5",
+               options=(), progress=print):  # fmt: skip
     """Make ``netlist.json`` of `component` between boundary registers; return its folder.
 
     What is synthesized is the Verilog that users get, of family `target`, with ``src`` attributes
     that say where a signal comes from. The reset goes to the LSR pin of its registers, and through
     no LUT: Yosys would mix it with the clears of the datapath, so it is read as an asynchronous
     one (the only change of the text), stays apart, and becomes synchronous when it is on its pin.
-    Its users get it from `spread_reset`.
+    Its users get it from `resets.spread`.
     """
     text = verilog.convert(component, "component", platform=Target(target), src=True)
     head = re.search(r"^module component\(([^)]*)\);", text, re.M)[1]  # of several lines
@@ -267,7 +268,8 @@ def synthesize(component, *, folder, block, unmap_resets=True, target="ecp5", op
             "",
         ]
     )
-    key = hashlib.sha256(f"{tools.release('yosys')}\n{script}\n{text}".encode()).hexdigest()[:16]
+    made_of = f"{tools.release('yosys')}\n{script}\n{text}" + global_reset * "global reset"
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     home = Path(folder) / f"{block}-{key}"
     if not (home / "netlist.json").exists():
         progress(f"{block}: synthesis")
@@ -276,48 +278,10 @@ def synthesize(component, *, folder, block, unmap_resets=True, target="ecp5", op
         (home / "synth.ys").write_text(script.replace("netlist.json", "partial.json"))
         tools.run(["yosys", "-q", "-l", "yosys.log", "-s", "synth.ys"], home, made="partial.json")
         netlist = json.loads((home / "partial.json").read_text())
-        spread_reset(netlist["modules"]["top"])
+        resets.spread(netlist["modules"]["top"], global_reset)
         write_whole(home / "netlist.json", json.dumps(netlist))
         (home / "partial.json").unlink()
     return home
-
-
-def spread_reset(netlist):
-    """Put a second rank of registers behind the boundary register of the reset.
-
-    Each serves up to `RESET_FANOUT` users of one component, which are neighbors on the device; in a
-    netlist of more than `CROWDED` registers up to `CROWDED_FANOUT` that follow each other by name.
-    netlist : Yosys JSON, one module; changed in place.
-    """
-    cells = netlist["cells"]
-    crowded = sum(cell["type"] == "TRELLIS_FF" for cell in cells.values()) > CROWDED
-    fanout = CROWDED_FANOUT if crowded else RESET_FANOUT
-    port = netlist["ports"]["rst"]["bits"][0]
-    first = next((c for c in cells.values() if port in c["connections"].get("DI", [])), None)
-    if first is None:
-        return  # no register has a reset
-    (reset,) = first["connections"]["Q"]
-    users = sorted(
-        (name, pin)
-        for name, cell in cells.items()
-        for pin, bits in cell["connections"].items()
-        if cell["port_directions"].get(pin) == "input" and reset in bits
-    )
-    fresh = 1 + max(bit for cell in cells.values() for bits in cell["connections"].values()
-                    for bit in bits if isinstance(bit, int))  # fmt: skip
-    groups = []
-    for name, pin in users:
-        part = "" if crowded else name.rpartition(".")[0]
-        if not groups or groups[-1][0] != part or len(groups[-1][1]) == fanout:
-            groups.append((part, []))
-        groups[-1][1].append((name, pin))
-    for k, (_, group) in enumerate(groups):
-        for name, pin in group:
-            bits = cells[name]["connections"][pin]
-            cells[name]["connections"][pin] = [fresh + k if bit == reset else bit for bit in bits]
-        copy = first | {"connections": first["connections"] | {"DI": [reset], "Q": [fresh + k]}}
-        cells[f"reset{k}"] = copy
-        netlist["netnames"][f"reset{k}"] = {"hide_name": 0, "bits": [fresh + k], "attributes": {}}
 
 
 def _anchor(home, netlist, places):

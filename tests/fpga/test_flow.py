@@ -9,7 +9,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from click.testing import CliRunner
-from gradnic.fpga.flow import baseline, blocks, floorplan, parts
+from gradnic.fpga.flow import baseline, blocks, floorplan, parts, resets, tools
 from gradnic.fpga.flow import measure as flow
 from gradnic.hdl.primitive.block_ram import BlockRAM
 
@@ -182,12 +182,36 @@ def test_boundary_of_many_ports(folder):
 
 
 def test_a_crowded_device_has_few_resets(folder, monkeypatch):
-    monkeypatch.setattr(flow, "CROWDED", 8)
-    monkeypatch.setattr(flow, "CROWDED_FANOUT", 30)
+    monkeypatch.setattr(resets, "CROWDED", 8)
+    monkeypatch.setattr(resets, "CROWDED_FANOUT", 30)
     home = flow.synthesize(Counter(), folder=folder, block="crowded", progress=print)
     cells = json.loads((home / "netlist.json").read_text())["modules"]["top"]["cells"].values()
-    resets = [c["connections"]["LSR"][0] for c in cells if c["type"] == "TRELLIS_FF"]
-    assert sorted(Counts(bit for bit in resets if isinstance(bit, int)).values()) == [10, 30]
+    nets = [c["connections"]["LSR"][0] for c in cells if c["type"] == "TRELLIS_FF"]
+    assert sorted(Counts(bit for bit in nets if isinstance(bit, int)).values()) == [10, 30]
+
+
+def test_a_device_resets_by_its_own_net(folder):
+    home = flow.synthesize(
+        Counter(), folder=folder, block="global", global_reset=True, progress=print
+    )
+    cells = json.loads((home / "netlist.json").read_text())["modules"]["top"]["cells"]
+    registers = [c for c in cells.values() if c["type"] == "TRELLIS_FF"]
+    assert {c["connections"]["LSR"][0] for c in registers} == {"0"}
+    assert sum(c["parameters"]["GSR"] == "ENABLED" for c in registers) == 40
+    net = cells["global_reset"]
+    assert net["type"] == "SGSR"
+    (low,) = net["connections"]["GSR"]
+    (inverter,) = (c for c in cells.values() if c["connections"].get("Z") == [low])
+    (reset,) = inverter["connections"]["A"]
+    assert int(inverter["parameters"]["INIT"], 2) == 1
+    (first,) = (c for c in registers if c["connections"]["Q"] == [reset])
+    assert first["parameters"]["GSR"] == "DISABLED"  # the boundary register, which nothing resets
+    assert first["connections"]["CLK"] == net["connections"]["CLK"]
+    tools.run(["nextpnr-ecp5", "--25k", "--json", "netlist.json", "--timing-allow-fail",
+               "--textcfg", "out.cfg"], home, made="out.cfg")  # fmt: skip
+    written = (home / "out.cfg").read_text()
+    assert "enum: GSR.SYNCMODE SYNC\n" in written
+    assert written.count(".GSR ENABLED\n") >= 20  # a slice has two registers
 
 
 def test_untimed_ports_are_refused(folder):
