@@ -11,6 +11,7 @@ from gradnic.interface.flit import FLIT_FLOATS, UNIT_FLITS
 
 from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.target import with_exit
 from ..stream.fifo import FIFO
 from .landing import Places
 from .link import Flit, FlitHead, Payload
@@ -84,7 +85,7 @@ class FlitCoder(wiring.Component):
             unit.floats.p.data.eq(self.payload.p.data),
             unit.floats.p.last.eq(rest == 1),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("message"):
                 m.d.comb += self.heads.ready.eq(1)
                 m.d.sync += [message.eq(self.heads.p), message.more.eq(0)]
@@ -111,6 +112,7 @@ class FlitCoder(wiring.Component):
                             m.d.sync += message.count.eq(message.count - 1)
                             with m.If(message.count == 1):
                                 m.next = "message"
+        with_exit(fsm)
         m.d.comb += [
             self.unit_heads.valid.eq(told.o.valid & unit.sizes.valid),
             self.unit_heads.p.eq(told.o.p),
@@ -167,7 +169,7 @@ class FlitDecoder(wiring.Component):
             unit.coded.valid.eq(self.flits.valid & ~flit.head),
             self.flits.ready.eq(Mux(flit.head, both, unit.coded.ready)),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("head"):
                 m.d.comb += [
                     self.o.p.data.eq(heads.o.p),
@@ -194,4 +196,5 @@ class FlitDecoder(wiring.Component):
                 with m.If(unit.floats.valid & unit.floats.p.last & self.o.ready):
                     m.d.comb += heads.o.ready.eq(1)
                     m.next = "head"
+        with_exit(fsm)
         return m

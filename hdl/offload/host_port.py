@@ -15,6 +15,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.dma import WriteEngine
 from ..frame.packet_fifo import PacketFIFO
+from ..primitive.target import with_exit
 from ..stream.beats import FrameBeat
 from . import host_states as states
 from .host_events import HostEvents
@@ -203,9 +204,10 @@ class HostPort(wiring.Component):
             accepts=accepts, waits=waits,
         )  # fmt: skip
         m.d.sync += [getattr(self, name).eq(0) for name in COUNTED]
-        with m.FSM():
+        with m.FSM() as fsm:
             states.listen(m, self, w)
             states.act(m, self, w)
             states.carry_out(m, self, w)
             states.answer(m, self, w)
             states.tell(m, self, w)
+        with_exit(fsm)

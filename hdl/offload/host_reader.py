@@ -12,6 +12,7 @@ from gradnic.interface.host_frame import Kind, Status
 from ..axi.axi4 import ReadPort
 from ..axi.dma import ReadEngine
 from ..primitive.names import signals
+from ..primitive.target import with_exit
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from .host_framer import Answer
@@ -113,7 +114,7 @@ class HostReader(wiring.Component):
             head.seq.eq(seq),
             head.ends.eq(self.ends),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("wait"):
                 m.d.comb += waiting.o.ready.eq(1)
                 m.d.sync += [
@@ -152,4 +153,5 @@ class HostReader(wiring.Component):
                 ]
                 with m.If(self.heads.ready):
                     m.next = "wait"
+        with_exit(fsm)
         return m

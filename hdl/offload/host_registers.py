@@ -11,6 +11,7 @@ from gradnic.interface.host_frame import MAX_WORDS
 
 from ..axi.axis import Lite
 from ..primitive.names import signals
+from ..primitive.target import with_exit
 
 
 def _swapped(word):
@@ -76,7 +77,7 @@ class HostRegisters(wiring.Component):
             self.enable.eq(bus.rvalid & bus.rready),
             answered.eq((bus.bvalid & bus.bready) | self.enable),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("wait"):
                 m.d.sync += [
                     address.eq(self.address),
@@ -111,4 +112,5 @@ class HostRegisters(wiring.Component):
                     with m.If(left == 1):
                         m.d.comb += self.done.eq(1)
                         m.next = "wait"
+        with_exit(fsm)
         return m

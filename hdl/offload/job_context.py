@@ -11,7 +11,7 @@ from gradnic.interface.job import JobCodec, JobStatus
 
 from ..primitive.names import signals
 from ..primitive.parity import astray, strayed
-from ..primitive.target import one_hot
+from ..primitive.target import as_coded
 from ..transport.records import BYTES_WIDTH, EPOCH_WIDTH, LEAVES_WIDTH, Context, Over
 from .job_records import STAMP_WIDTH, LeavesSeen, Prepared, Record
 
@@ -179,7 +179,7 @@ class JobContext(wiring.Component):
             self._leave(m, s)
             self._go_on(m, s)
             self._end(m, s)
-        one_hot(fsm)
+        as_coded(fsm)
         with m.If(~Cat(map(fsm.ongoing, fsm.encoding)).any()):  # none of its states: an upset
             m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
             m.d.sync += fsm.state.eq(fsm.encoding["HUSH"])

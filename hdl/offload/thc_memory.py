@@ -12,6 +12,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..axi.bursts import LENGTH_WIDTH, Range, Region
 from ..axi.dma import WRITTEN, ReadEngine, WriteEngine
 from ..primitive.names import signals
+from ..primitive.target import with_exit
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -179,7 +180,7 @@ class BlockReader(wiring.Component):
                 m.d.sync += group.eq(
                     (size >> 3) * (self.code + 2) if self.sums else size >> self.halves
                 )
-        with m.FSM():
+        with m.FSM() as fsm:
             with m.State("REST"):
                 m.d.sync += left.eq(self.n_beats)
                 with m.If(self.start):
@@ -216,6 +217,7 @@ class BlockReader(wiring.Component):
                         m.next = "NORMS"
             with m.State("DONE"):
                 pass
+        with_exit(fsm)
 
         beats, is_norm = engine.beats, kinds.o.payload
         m.d.comb += [

@@ -6,7 +6,7 @@ memory comes in other widths elsewhere. Everything else is the same RTL everywhe
 
 Attributes on signals and memories are in words of our own; `gradnic.hdl.top.attributes` says them
 in each tool's: ``keep_register`` (stays, even where it equals another), ``async_reg`` (a stage of a
-synchronizer), ``fsm_encoding``, ``use_dsp``, ``ram_style``, ``no_rw_check``.
+synchronizer), ``fsm_encoding``, ``fsm_exit``, ``use_dsp``, ``ram_style``, ``no_rw_check``.
 
 Plumbing: no golden model of its own.
 """
@@ -75,9 +75,24 @@ def dense(platform) -> bool:
 
 
 def one_hot(fsm) -> None:
-    """Have synthesis give each state of an Amaranth FSM a register, so that no state is compared.
+    """Have synthesis give each state of an Amaranth FSM a register, so that no state is compared;
+    and an exit to the state of reset from what is none of its states.
 
-    Yosys' FSM pass leaves registers with an initial value alone unless told (0.70). The state is
-    known from reset on.
+    Yosys' FSM pass leaves registers with an initial value alone unless told (0.70), and gives no
+    exit. The state is known from reset on.
     """
     fsm.state.attrs["fsm_encoding"] = "one-hot"
+
+
+def with_exit(fsm) -> None:
+    """The exit alone of `one_hot`, whatever code a tool chooses."""
+    fsm.state.attrs["fsm_exit"] = "reset"
+
+
+def as_coded(fsm) -> None:
+    """Have synthesis leave the states of an Amaranth FSM in their code.
+
+    For one that leaves what is none of its states by logic of its own. A tool that finds an FSM
+    takes that for unreachable and drops it, whichever code or exit it is told.
+    """
+    fsm.state.attrs["fsm_encoding"] = "none"

@@ -15,7 +15,7 @@ import re
 from typing import NamedTuple
 
 KEPT = "keep_register"
-REGISTER_WORDS = (KEPT, "async_reg", "fsm_encoding", "use_dsp")
+REGISTER_WORDS = (KEPT, "async_reg", "fsm_encoding", "fsm_exit", "use_dsp")
 _YOSYS, _XILINX, _INTEL, _LATTICE = (
     {"keep": '"true"'},
     {"dont_touch": '"true"'},
@@ -23,26 +23,36 @@ _YOSYS, _XILINX, _INTEL, _LATTICE = (
     {"syn_preserve": "1"},
 )
 _BLOCK, _SMALL = {"ram_style": '"block"'}, {"ram_style": '"distributed"'}
-_FSM = {"one-hot": {"fsm_encoding": '"one-hot"'}}
+_CODED = {"fsm_encoding": '"none"'}
+_EXIT = {"fsm_safe_state": '"reset_state"'}  # Vivado's; "safe" of others goes there, too
 WORDS = {  # family: {word of ours: {value, or None for any: {attribute: value in Verilog}}}
     "generic": {
         KEPT: {None: _YOSYS | _XILINX | _INTEL | _LATTICE},
         "async_reg": {None: {"async_reg": '"true"'} | _YOSYS | _INTEL},
-        "fsm_encoding": {"one-hot": _FSM["one-hot"] | {"syn_encoding": '"one-hot"'}},
+        "fsm_encoding": {
+            "one-hot": {"fsm_encoding": '"one-hot"', "syn_encoding": '"safe, one-hot"'} | _EXIT,
+            "none": _CODED | _INTEL | _LATTICE | {"syn_state_machine": "0"},
+        },
+        "fsm_exit": {None: _EXIT | {"syn_encoding": '"safe"'}},
         "ram_style": {"block": _BLOCK, "distributed": _SMALL},
         "no_rw_check": {None: {"no_rw_check": "1"}},
     },
     "ecp5": {
         KEPT: {None: _YOSYS | _LATTICE},
         "async_reg": {None: _YOSYS | _LATTICE},
-        "fsm_encoding": _FSM,
+        "fsm_encoding": {
+            "one-hot": {"fsm_encoding": '"one-hot"', "syn_encoding": '"safe,onehot"'},
+            "none": _CODED | _LATTICE | {"syn_state_machine": "0"},
+        },
+        "fsm_exit": {None: {"syn_encoding": '"safe"'}},
         "ram_style": {"block": _BLOCK, "distributed": _SMALL},
         "no_rw_check": {None: {"no_rw_check": "1"}},
     },
     "xilinx": {
         KEPT: {None: _YOSYS | _XILINX},
         "async_reg": {None: {"async_reg": '"true"'} | _XILINX},
-        "fsm_encoding": {"one-hot": {"fsm_encoding": '"one_hot"'}},
+        "fsm_encoding": {"one-hot": {"fsm_encoding": '"one_hot"'} | _EXIT, "none": _CODED},
+        "fsm_exit": {None: _EXIT},
         "use_dsp": {None: {"use_dsp": '"yes"'}},
         "ram_style": {
             "block": _BLOCK,
@@ -54,7 +64,9 @@ WORDS = {  # family: {word of ours: {value, or None for any: {attribute: value i
     "intel": {
         KEPT: {None: _YOSYS | _INTEL},
         "async_reg": {None: _INTEL},
-        "fsm_encoding": {"one-hot": {"syn_encoding": '"one-hot"'}},
+        # Quartus makes no FSM of a register that is preserved
+        "fsm_encoding": {"one-hot": {"syn_encoding": '"safe, one-hot"'}, "none": _INTEL},
+        "fsm_exit": {None: {"syn_encoding": '"safe"'}},
         "use_dsp": {None: {"multstyle": '"dsp"'}},
         "ram_style": {
             "block": {"ramstyle": '"M20K, no_rw_check"'},

@@ -33,8 +33,12 @@ def rest(t_probe, faults, *, n_chunks=0, link_bytes=1.0):
     n_chunks : of a table, whose PROBEs go once more after `t_probe`, or when the link, of
     `link_bytes` a cycle, has taken those and as many answers.
     """
-    again = max(t_probe, int(2 * n_chunks * PROBE_BYTES / link_bytes))
-    return PROBES * again + 2 * (faults.delay + faults.reorder)
+    return PROBES * again(t_probe, n_chunks, link_bytes) + 2 * (faults.delay + faults.reorder)
+
+
+def again(t_probe, n_chunks, link_bytes):
+    """Cycles from a PROBE to the next one of the same, see `rest`."""
+    return max(t_probe, int(2 * n_chunks * PROBE_BYTES / link_bytes))
 
 
 class Rules(ctypes.Structure):

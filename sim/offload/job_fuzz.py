@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import ELEM_BYTES
+from gradnic.models.schedule import builders
+from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 
 from gradnic.errors import Unfinished
@@ -161,8 +163,10 @@ def list_of(seed, k, built, lanes):
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
+        table = compile_table(builders.build(parse(topology), algorithm))
         wait = sound_watchdog(
             t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
+            n_chunks=table.n_chunks * table.repeats,
             memory_latency=options["memory_latency"], drops=bool(built["queues"]),
         )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)

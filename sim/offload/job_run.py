@@ -150,7 +150,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     link_bytes = link_bytes or cluster.port_bytes
     least = silence + sound_watchdog(
         t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
-        memory_latency=memory_latency, drops=drops,
+        n_chunks=max(plan.n_chunks for plan in cluster.plans), memory_latency=memory_latency,
+        drops=drops,
     )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0

@@ -208,6 +208,18 @@ def test_probes_that_fill_a_slow_link_are_waited_for():
     assert outcome.ok, outcome.first
 
 
+def test_a_watchdog_waits_for_probes_that_fill_a_slow_link():
+    """By `t_probe` alone it would be 7,952 cycles, and both jobs were stuck."""
+    told, faults = [{"elems": 16}] * 2, LinkFaults(loss=0.05, delay=200, reorder=100, seed=5)
+    jobs = [one.job for one in job_list.from_dicts(told)]
+    watchdog = job_judge.sound_watchdog(40, faults, jobs, 1, n_nodes=4, n_chunks=16)
+    slow = {"t_probe": 40, "link_bytes": 2, "foreign": 0.5, "watchdog": watchdog}
+    outcome = run_raw(told, ("hypercube:2", "bfb"), faults=faults, **slow)
+    assert outcome.ok, outcome.first
+    assert not outcome.barked
+    assert [one["status"] for one in outcome.jobs] == [JobStatus.DONE] * 2
+
+
 def test_frames_of_others_pass_in_order_and_one_that_does_not_is_told(monkeypatch):
     outcome = run_raw([{"elems": 2000}] * 3, foreign=0.5, link_bytes=8)
     assert outcome.ok, outcome.first

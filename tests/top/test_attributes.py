@@ -1,18 +1,21 @@
 """What the Verilog tells tools, and that it plays as the circuit that it was made of."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import ClockDomain, Module, Signal
+from amaranth.hdl import Cat, ClockDomain, Module, Signal
 from amaranth.lib import cdc, memory, wiring
 from amaranth.lib.wiring import In, Out
-from gradnic.hdl.primitive.target import Target, one_hot
+from gradnic.hdl.primitive.target import Target, as_coded, one_hot, with_exit
 from gradnic.hdl.shells.common.crossing import Crossing
 from gradnic.hdl.stream.beats import FrameBeat
 from gradnic.hdl.stream.block_fifo import BlockFIFO
 from gradnic.hdl.top import verilog
-from gradnic.sim.engine import runner, stimulus
+from gradnic.sim.engine import runner, stimulus, tools
+
+from gradnic import hdl
 
 
 class Everything(wiring.Component):
@@ -58,7 +61,6 @@ WORDS = {
     "intel": ({"preserve", "dont_merge"}, {"preserve", "dont_merge"}, "ramstyle"),
     "ecp5": ({"keep", "syn_preserve"}, {"keep", "syn_preserve"}, "ram_style"),
 }
-STATES = {"generic": "fsm_encoding", "xilinx": "fsm_encoding", "intel": "syn_encoding"}
 
 
 @pytest.mark.parametrize("family", WORDS)
@@ -69,12 +71,92 @@ def test_each_tool_is_told_in_its_words(family):
     assert kept <= declared(text, "twin").keys()
     assert synchronized <= declared(text, "stage0").keys()
     assert style in declared(text, "told")
-    assert declared(text, "step_state")[STATES.get(family, "fsm_encoding")].startswith("one")
     assert '(* keep = "true" *)\n  always @(posedge clk)\n    if (rst) twin <= 8\'h03;' in text
     assert text.count("initial begin\n    told[0] = 8'h07;") == 1
     assert not re.search(r"\bbare\[\d+\] = ", text)
     assert "(* src" not in text
     assert "test_attributes.py" in verilog.convert(Everything(), "top", src=True)
+
+
+class Lost(wiring.Component):
+    """Three states, and a flag that is 1 in what is none of them, which it leaves at once.
+
+    told : `one_hot`, `with_exit` or `as_coded`.
+    """
+
+    def __init__(self, told):
+        self.told = told
+        super().__init__({"a": In(1), "lost": Out(1), "state": Out(2)})
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.FSM(name="step") as fsm:
+            for state, following in (("ONE", "TWO"), ("TWO", "SIX"), ("SIX", "ONE")):
+                with m.State(state), m.If(self.a):
+                    m.next = following
+        m.d.comb += self.lost.eq(~Cat(map(fsm.ongoing, fsm.encoding)).any())
+        m.d.comb += self.state.eq(Cat(map(fsm.ongoing, ("TWO", "SIX"))))
+        with m.If(self.lost):
+            m.d.sync += fsm.state.eq(fsm.encoding["TWO"])
+        self.told(fsm)
+        return m
+
+
+STATE_WORDS = {
+    ("generic", one_hot): {
+        'fsm_encoding = "one-hot"', 'fsm_safe_state = "reset_state"',
+        'syn_encoding = "safe, one-hot"',
+    },
+    ("generic", with_exit): {'fsm_safe_state = "reset_state"', 'syn_encoding = "safe"'},
+    ("generic", as_coded): {
+        'fsm_encoding = "none"', "preserve = 1", "dont_merge = 1", "syn_preserve = 1",
+        "syn_state_machine = 0",
+    },
+    ("xilinx", one_hot): {'fsm_encoding = "one_hot"', 'fsm_safe_state = "reset_state"'},
+    ("xilinx", with_exit): {'fsm_safe_state = "reset_state"'},
+    ("xilinx", as_coded): {'fsm_encoding = "none"'},
+    ("intel", one_hot): {'syn_encoding = "safe, one-hot"'},
+    ("intel", with_exit): {'syn_encoding = "safe"'},
+    ("intel", as_coded): {"preserve = 1", "dont_merge = 1"},
+    ("ecp5", one_hot): {'fsm_encoding = "one-hot"', 'syn_encoding = "safe,onehot"'},
+    ("ecp5", with_exit): {'syn_encoding = "safe"'},
+    ("ecp5", as_coded): {'fsm_encoding = "none"', "syn_preserve = 1", "syn_state_machine = 0"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "told"), STATE_WORDS)
+def test_states_have_an_exit_in_the_words_of_each_tool(family, told):
+    text = verilog.convert(Lost(told), "top", platform=Target(family))
+    found = re.search(r"((?: +\(\*.*\n)+) +reg \[1:0\] step_state\b", text)[1]
+    words = re.findall(r'(\w+ = (?:"[^"]*"|[^,\s]+))', found)
+    assert {re.sub(r"32'd0*(?=\d)", "", word) for word in words} == STATE_WORDS[family, told]
+
+
+@pytest.mark.parametrize(("told", "stays"), [(as_coded, True), (one_hot, False)])
+def test_yosys_keeps_an_exit_of_a_circuit_as_coded_and_drops_it_from_what_it_codes(
+    told, stays, tmp_path
+):
+    """Which is why contexts of jobs are as coded."""
+    text = verilog.convert(Lost(told), "top", platform=Target("ecp5"))
+    (tmp_path / "top.v").write_text(text)
+    script = "read_verilog top.v; synth -top top -run begin:fine; setattr -unset init w:*; "
+    script += "sat -seq 2 -set rst 0 -set-at 1 lost 1 -prove-skip 1 -prove lost 0 -verify top"
+    if stays:
+        tools.yosys(script, folder=tmp_path, outputs=[])
+    else:
+        with pytest.raises(tools.ToolError, match="proof did fail"):
+            tools.yosys(script, folder=tmp_path, outputs=[])
+
+
+def test_no_states_are_left_to_the_tool():
+    """Each FSM of a circuit says one of the three."""
+    wrong = []
+    for path in Path(hdl.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        told = re.findall(r"^ +(?:one_hot|with_exit|as_coded)\(fsm\)", text, re.M)
+        if len(re.findall(r"\bm\.FSM\(", text)) != len(told):
+            wrong.append(path.name)
+    assert not wrong
 
 
 class TwoClocks(wiring.Component):
