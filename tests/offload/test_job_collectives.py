@@ -8,7 +8,7 @@ from gradnic.models.offload import jobs as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.all_reduce import run_table
 from gradnic.models.schedule.builders import build
-from gradnic.models.schedule.builders.collectives import collective
+from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload import job_list, job_run
@@ -130,6 +130,29 @@ def test_reduce_and_broadcast_side_by_side_with_jobs_that_name_the_wrong_table()
         np.testing.assert_array_equal(words(soft, node, RESULT), x[1].view(np.uint32))
         if node != 1:
             assert (words(soft, node, SHARDS) == 0xEEEEEEEE).all()
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_packets_of_a_job_that_a_node_refused_change_nothing(name):
+    """It posts the right one behind the job that is beside it, and all end."""
+    soft, rtl = clusters(tables_of(name, "reduce" if name == "all_reduce" else "all_reduce"))
+    fill(soft, rtl, noise(7))
+    right = Job(1, 1, 1, ELEMS, SOURCE, RESULT, collective=Collective[name.upper()])
+    beside = replace(right, id=2, tensor=2, elems=600, result=SHARDS)
+    wrong = replace(right, id=7, elems=0)
+    jobs = [[right, beside], [right, beside], [wrong, beside, right]]
+    for node, posts in enumerate(jobs):
+        for job in posts:
+            soft.post(node, job)
+            rtl.post(node, job)
+    soft.run(HARSH)
+    rtl.run(HARSH)
+    for node, posts in enumerate(jobs):
+        np.testing.assert_array_equal(rtl.memory(node)[:N_MEMORY], soft.cards[node].memory)
+        ends = {job.id: rtl.hosts[node].ended[job.id].record for job in posts}
+        assert {ends[id].status for id in (1, 2)} == {JobStatus.DONE}
+        if node == 2:
+            assert (ends[7].status, ends[7].detail) == (JobStatus.REFUSED, Refusal.LENGTH)
 
 
 def test_a_root_makes_its_values_final_while_it_forgets_the_job_before():

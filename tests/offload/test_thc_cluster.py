@@ -12,7 +12,17 @@ from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.golden_pair import GoldenPair
 from gradnic.sim.offload.job_cluster import JobCluster
 
-from gradnic.interface.job import THC_PACKET, Job, JobCodec, JobStatus, Kind, Operation, Refusal
+from gradnic.interface.job import (
+    QUEUE,
+    THC_PACKET,
+    Collective,
+    Job,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    Refusal,
+)
 
 N_MEMORY, N = 1 << 18, 3
 HALF = N_MEMORY // 2
@@ -187,6 +197,81 @@ def test_one_job_at_a_time_encodes_and_decodes_with_one_transform(when, pass_byt
         bench.job(4, 2500, kind=Kind.BF16), bench.job(5, 60), bench.job(6, 4096),
     )  # fmt: skip
     run_with_an_abort(bench, when)
+
+
+def test_a_node_that_never_posts_stops_only_its_job():
+    bench = Bench(watchdog=12_000)
+    never = bench.job(1, 3000, feedback=1)
+    before = [bench.residual(node, never, 0).copy() for node in range(N)]
+    for node in (0, 1):
+        bench.rtl.post(node, never)
+    bench.post(
+        bench.job(2, 2000), bench.job(3, 700, codec=JobCodec.RAW32), bench.job(4, 900, feedback=1)
+    )  # fmt: skip
+    bench.run()
+    bench.check(but=[1])
+    ended = [host.ended for host in bench.rtl.hosts]
+    assert [told[1].record.status for told in ended[:2]] == [JobStatus.STUCK] * 2
+    assert 1 not in ended[2]
+    for node in range(N):
+        np.testing.assert_array_equal(bench.residual(node, never, 0), before[node])
+
+
+WRONG = [
+    {"collective": Collective.REDUCE_SCATTER}, {"op": Operation.MAX}, {"kind": 2}, {"codec": 6},
+    {"table": 1}, {"table": 9}, {"elems": 0}, {"elems": 1 << 27}, {"source": 36},
+    {"result": HALF + 4}, {"source": N_MEMORY}, {"result": 1 << 63},
+    {"feedback": 1, "residual": (1 << 32) - 1}, {"tensor": 1, "gen": 3},
+]  # fmt: skip
+
+
+def test_descriptors_that_are_wrong_are_refused_between_jobs_that_are_golden():
+    bench = Bench(pauses=12)
+    posts = [bench.job(1, 320)]
+    for k, told in enumerate(WRONG):
+        fields = {"source": 0, "result": HALF, "codec": JobCodec.THC, "elems": 320, "gen": 2}
+        posts.append(Job(id=100 + k, **({"tensor": 100 + k} | fields | told)))
+        posts.append(bench.job(2 + k, 320))
+    bench.post(*posts)
+    bench.run()
+    bench.check()
+    for node in range(N):
+        ended, want = bench.rtl.hosts[node].ended, bench.golden.ended[node]
+        for k in range(len(WRONG)):
+            found = ended[100 + k].record
+            assert (found.status, found.detail) == (JobStatus.REFUSED, want[100 + k].detail)
+        mine, other = bench.rtl.memory(node)[:N_MEMORY], bench.golden.cards[node].memory
+        np.testing.assert_array_equal(mine, other)  # and nothing else is written
+
+
+def test_packets_of_a_job_that_a_node_refused_change_nothing():
+    """Of its norms first. It posts the right one behind the job that is beside it."""
+    bench = Bench()
+    right, beside = bench.job(1, 3000), bench.job(2, 900)
+    wrong = replace(right, id=7, elems=0)
+    for node, jobs in enumerate(([right, beside], [right, beside], [wrong, beside, right])):
+        for job in jobs:
+            bench.rtl.post(node, job)
+            bench.golden.post(node, job)
+    bench.run()
+    bench.check()
+    assert bench.rtl.hosts[2].ended[7].record.detail == Refusal.LENGTH
+
+
+def test_a_full_queue_refuses_and_loses_nothing():
+    bench = Bench()
+    jobs = [bench.job(k, 64) for k in range(QUEUE + 6)]
+    for node in range(N):
+        taken = [bench.rtl.post_now(node, job) for job in jobs[: QUEUE + 4]]
+        assert taken == [True] * QUEUE + [False] * 4
+        assert bench.rtl.hosts[node].overruns == 4
+        for job in jobs[QUEUE:]:
+            bench.rtl.post(node, job)
+        for job in jobs:
+            bench.golden.post(node, job)
+    bench.run()
+    bench.check()
+    assert {ended.record.status for ended in bench.rtl.hosts[0].ended.values()} == {JobStatus.DONE}
 
 
 @pytest.mark.parametrize("place", ["source", "residual", "indices", "kept", "sums", "result"])
