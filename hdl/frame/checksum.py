@@ -113,34 +113,10 @@ class FrameCheck(wiring.Component):
             with m.Elif(index != UDP.start // n + 1):
                 m.d.sync += index.eq(index + 1)
 
-        # Bytes of the beat inside the segment.
-        mask = Signal(n, reset_less=True)
-        masked = Signal(8 * n, reset_less=True)
-        to_mask = Signal(8 * n, reset_less=True)
         end = info.end[:tail_width]
-        begins = Const(~((1 << UDP.start % n) - 1) & (1 << n) - 1, n)
-        from_start = Mux(
-            index == UDP.start // n,
-            begins,
-            Mux(index > UDP.start // n, Const(-1, n), Const(0, n)),
-        )
         up_to_end = Cat(end > k for k in range(n))
-        m.d.sync += [
-            mask.eq(from_start & Mux(over, 0, Mux(whole, Const(-1, n), up_to_end))),
-            to_mask.eq(beat_data),
-            masked.eq(Cat(Mux(mask[k], to_mask[8 * k : 8 * k + 8], 0) for k in range(n))),
-        ]
-        words = [
-            Cat(masked[16 * k + 8 : 16 * k + 16], masked[16 * k : 16 * k + 8])
-            for k in range(n // 2)
-        ]
-        while len(words) > 1:
-            sums = []
-            for a, b in zip(words[::2], words[1::2], strict=True):
-                total = Signal(len(a) + 1, reset_less=True, name=f"sum{len(words)}_{len(sums)}")
-                m.d.sync += total.eq(a + b)
-                sums.append(total)
-            words = sums
+        inside = Mux(over, 0, Mux(whole, Const(-1, n), up_to_end))
+        summed = self._sum(m, index, inside, beat_data)
 
         # One word of flags per frame follows beside: it is known with the last beat.
         ended = data.StructLayout(
@@ -180,7 +156,7 @@ class FrameCheck(wiring.Component):
 
         total = Signal(SUM_WIDTH, reset_less=True)
         with m.If(pushes):
-            m.d.sync += total.eq(Mux(firsts, pseudo, total) + words[0])
+            m.d.sync += total.eq(Mux(firsts, pseudo, total) + summed)
         folds = total
         for k in range(FOLDS):
             folds = _later(m, folds[:16] + folds[16:], f"fold{k}")
@@ -188,7 +164,44 @@ class FrameCheck(wiring.Component):
             beside = _later(m, beside, f"after{k}", shape=ended)
             lasts = _later(m, lasts, f"ended{k}", reset=True)
 
-        wrong = ~beside.unsummed & (folds[:16] != 0xFFFF)
+        self._judge(m, beside, lasts, folds[:16] != 0xFFFF)
+        return m
+
+    def _sum(self, m, index, inside, beat_data):
+        """Sum of a beat's words of the segment; `inside` : its bytes that are not behind the end.
+        The adders take as many cycles as they have levels.
+        """
+        n = self.n_bytes
+        mask = Signal(n, reset_less=True)
+        masked = Signal(8 * n, reset_less=True)
+        to_mask = Signal(8 * n, reset_less=True)
+        begins = Const(~((1 << UDP.start % n) - 1) & (1 << n) - 1, n)
+        from_start = Mux(
+            index == UDP.start // n,
+            begins,
+            Mux(index > UDP.start // n, Const(-1, n), Const(0, n)),
+        )
+        m.d.sync += [
+            mask.eq(from_start & inside),
+            to_mask.eq(beat_data),
+            masked.eq(Cat(Mux(mask[k], to_mask[8 * k : 8 * k + 8], 0) for k in range(n))),
+        ]
+        words = [
+            Cat(masked[16 * k + 8 : 16 * k + 16], masked[16 * k : 16 * k + 8])
+            for k in range(n // 2)
+        ]
+        while len(words) > 1:
+            sums = []
+            for a, b in zip(words[::2], words[1::2], strict=True):
+                total = Signal(len(a) + 1, reset_less=True, name=f"sum{len(words)}_{len(sums)}")
+                m.d.sync += total.eq(a + b)
+                sums.append(total)
+            words = sums
+        return words[0]
+
+    def _judge(self, m, beside, lasts, wrong):
+        """The class that the frame ends with; the last that applies."""
+        wrong = ~beside.unsummed & wrong
         fate = Mux(
             beside.unchecked | ~wrong | (beside.fate == Fate.LENGTH), beside.fate, Fate.CHECKSUM
         )
@@ -201,7 +214,6 @@ class FrameCheck(wiring.Component):
             self.verdict.bad.eq(beside.bad),
             self.verdict.tail.eq(beside.tail),
         ]
-        return m
 
 
 def _encoded(keep, width, plus):

@@ -204,7 +204,14 @@ class Splicer(wiring.Component):
             joined.i.p.kept.eq(Mux(is_last, kept[:tail_width], Const(-1, tail_width))),
             joined.i.p.valid.eq(job.n_less_1[:tail_width]),
         ]
+        self._mask(m, joined, masked)
+        if self.meta_width:
+            m.d.comb += [joined.i.p.meta.eq(job.meta), masked.i.p.meta.eq(joined.o.p.meta)]
+        return m
 
+    def _mask(self, m, joined, masked):
+        """Bytes behind the end become 0."""
+        n = self.n_bytes
         beat = joined.o.p
         keep = Cat(beat.kept >= k for k in range(n))
         valid = [Signal(name=f"valid{k}") for k in range(n)]
@@ -219,6 +226,3 @@ class Splicer(wiring.Component):
                 Cat(Mux(valid[k], beat.data[8 * k : 8 * k + 8], 0) for k in range(n))
             ),
         ]
-        if self.meta_width:
-            m.d.comb += [joined.i.p.meta.eq(job.meta), masked.i.p.meta.eq(beat.meta)]
-        return m

@@ -123,10 +123,16 @@ class Planner(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n = self.n_lanes
         beat = self._issue(m)
+        tags, stray = self._tags(m, beat, self._word(m, beat))
+        self._plan(m, beat, tags, stray)
+        return m
 
-        # Two cycles for the address, four from the store, two through a 16:1 multiplexer.
+    def _word(self, m, beat):
+        """A beat's tags: two cycles for the address, four from the store, two through a 16:1
+        multiplexer.
+        """
+        n = self.n_lanes
         addr = Signal.like(self.tag_addr, reset_less=True)
         m.d.sync += addr.eq(beat["unit"].tag_row + (beat["index"] >> 4))
         m.d.comb += self.tag_addr.eq(addr)
@@ -150,8 +156,14 @@ class Planner(wiring.Component):
             for j, four in enumerate(fours):
                 with m.Case(j):
                     m.d.sync += word.eq(four)
+        return word
 
-        # Lanes that count, and lanes that pad the last group, if the beat is the last
+    def _tags(self, m, beat, word):
+        """Tags of lanes that count, and whether lanes that pad the last group have any; both count
+        if the beat is the last alone.
+        """
+        n = self.n_lanes
+        n_tags = max(n, GROUP)
         late = delayed(m, beat["unit"], 5, name="unit")
         final = delayed(m, beat["final"], 6, name="final")
         inside = Signal(n, reset_less=True)
@@ -190,8 +202,13 @@ class Planner(wiring.Component):
         ]
         stray = Signal(reset_less=True)
         m.d.sync += stray.eq(strays.any())
+        return tags, stray
 
-        # Places: the running sum of bytes gives the column and the row
+    def _plan(self, m, beat, tags, stray):
+        """Places: the running sum of bytes gives the column and the row; behind the last beat it
+        must be what the unit said.
+        """
+        n = self.n_lanes
         m.submodules.prefix = prefix = PrefixSum(n)
         m.d.comb += prefix.tags.eq(tags)
         summed = 8 + prefix.latency  # cycles after the beat's register
@@ -261,7 +278,6 @@ class Planner(wiring.Component):
             planned.final.eq(unit.final),
             planned.single.eq(unit.single),
         ]
-        return m
 
     def _issue(self, m):
         """One beat's tags per cycle; returns {name: signal} of the beat in the first register."""
