@@ -90,7 +90,6 @@ class Splicer(wiring.Component):
         tail_width = ceil_log2(n)
         count_width = LENGTH_WIDTH - tail_width
         fulls = [offset // n for offset in self.offsets]
-        parts = [offset % n for offset in self.offsets]
         fields = {"data": 8 * n, "last": 1, "bad": 1}
         fields |= {"all": 1, "none": 1, "kept": tail_width, "valid": tail_width}
         if self.meta_width:
@@ -102,7 +101,6 @@ class Splicer(wiring.Component):
         # The frame under way: fetched when the one before ends.
         job = Signal(SpliceJob(self.meta_width), reset_less=True)
         busy = Signal()
-        phase = Signal(Phase)
         index = Signal(range(max(fulls) + 1))
         kept = Signal(LENGTH_WIDTH, reset_less=True)  # bytes on the wire, minus 1
         to_last, to_valid = signals("to_last to_valid", count_width)  # beats to come
@@ -117,8 +115,6 @@ class Splicer(wiring.Component):
             fetch.eq(~busy | (go & is_last)),
             self.jobs.ready.eq(fetch),
         ]
-        start_full = Mux(new.second, fulls[1] != 0, fulls[0] != 0)
-        start_part = Mux(new.second, parts[1] != 0, parts[0] != 0)
         with m.If(go):
             m.d.sync += [
                 index.eq(index + 1),
@@ -141,6 +137,28 @@ class Splicer(wiring.Component):
                 is_valid.eq(1),
             ]
 
+        self._join(m, job, busy, index, go, fetch, joined)
+        m.d.comb += [
+            joined.i.p.last.eq(is_last),
+            joined.i.p.bad.eq(job.bad & is_last),
+            joined.i.p.all.eq(is_valid & ~is_end),
+            joined.i.p.none.eq(~is_valid),
+            joined.i.p.kept.eq(Mux(is_last, kept[:tail_width], Const(-1, tail_width))),
+            joined.i.p.valid.eq(job.n_less_1[:tail_width]),
+        ]
+        self._mask(m, joined, masked)
+        if self.meta_width:
+            m.d.comb += [joined.i.p.meta.eq(job.meta), masked.i.p.meta.eq(joined.o.p.meta)]
+        return m
+
+    def _join(self, m, job, busy, index, go, fetch, joined):
+        """Where each byte of the beat comes from, and what comes after it."""
+        n, new = self.n_bytes, self.jobs.p
+        fulls = [offset // n for offset in self.offsets]
+        parts = [offset % n for offset in self.offsets]
+        phase = Signal(Phase)
+        start_full = Mux(new.second, fulls[1] != 0, fulls[0] != 0)
+        start_part = Mux(new.second, parts[1] != 0, parts[0] != 0)
         turned = Signal(8 * n)
         older = Signal(8 * n, reset_less=True)
         m.d.comb += turned.eq(
@@ -196,18 +214,6 @@ class Splicer(wiring.Component):
             high = Mux(high_is_head, self.heads.p.data[at], turned[at])
             is_low = Mux(job.second, k < parts[1], k < parts[0])
             m.d.comb += joined.i.p.data[at].eq(Mux(is_low, low, high))
-        m.d.comb += [
-            joined.i.p.last.eq(is_last),
-            joined.i.p.bad.eq(job.bad & is_last),
-            joined.i.p.all.eq(is_valid & ~is_end),
-            joined.i.p.none.eq(~is_valid),
-            joined.i.p.kept.eq(Mux(is_last, kept[:tail_width], Const(-1, tail_width))),
-            joined.i.p.valid.eq(job.n_less_1[:tail_width]),
-        ]
-        self._mask(m, joined, masked)
-        if self.meta_width:
-            m.d.comb += [joined.i.p.meta.eq(job.meta), masked.i.p.meta.eq(joined.o.p.meta)]
-        return m
 
     def _mask(self, m, joined, masked):
         """Bytes behind the end become 0."""

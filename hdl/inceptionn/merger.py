@@ -175,6 +175,20 @@ class Merger(wiring.Component):
             ),
             self.tail_addr.eq(delayed(m, read_slot, 1, name="tail_addr")),
         ]
+        chosen, keep = self._bytes(m, read, read_index, read_final)
+        out = outlet.beat
+        m.d.comb += [
+            outlet.come.eq(delayed_flag(m, issue, 7 + late - 1, name="come")),
+            out.data.eq(chosen),
+            out.keep.eq(keep),
+            out.last.eq(delayed(m, read_final, 7, name="last")),
+        ]
+        return m
+
+    def _bytes(self, m, read, read_index, read_final):
+        """(The beat's bytes, which of them count): each comes from the tag row, the payload row or
+        the tail, or is none.
+        """
         n = self.n_lanes
         in_tag = thermometer(m, delayed(m, read.tag_end, 1), n, name="in_tag")
         in_end = thermometer(m, delayed(m, read.end, 1), n, name="in_end")
@@ -195,7 +209,6 @@ class Merger(wiring.Component):
                 copies.append(copy.replicate(n))
             return Cat(copies)
 
-        # Every byte comes from the tag row, the payload row or the tail, or is none.
         live_byte, tag_here, tail_here = (
             Signal(4 * n, name=name, reset_less=True)
             for name in ("live_byte", "tag_here", "tail_here")
@@ -227,11 +240,4 @@ class Merger(wiring.Component):
                 chosen.word_select(j, 8).eq(Mux(high_j, Mux(low_j, tail, row), Mux(low_j, tag, 0))),
                 keep[j].eq(low_j | high_j),
             ]
-        out = outlet.beat
-        m.d.comb += [
-            outlet.come.eq(delayed_flag(m, issue, 7 + late - 1, name="come")),
-            out.data.eq(chosen),
-            out.keep.eq(keep),
-            out.last.eq(delayed(m, read_final, 7, name="last")),
-        ]
-        return m
+        return chosen, keep

@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.offload.card`, whose golden model it follows.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -106,95 +108,109 @@ class RunSplitter(wiring.Component):
             neighbor.eq(self.peers[asked]),
             run.neighbor.eq(neighbor),
         ]
+        w = SimpleNamespace(
+            message=message, to_do=to_do, first=first, place=place, n_packets=n_packets,
+            left=left, rest=rest, count=count, unit=unit, packets=packets, chunk=chunk, run=run,
+            peer=peer, stood=stood, n_taken=n_taken, following=following, final=final,
+            ends_message=ends_message, left_chunks=left_chunks, leaves_last=leaves_last,
+        )  # fmt: skip
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
-            with m.State("IDLE"):
-                m.d.comb += self.messages.ready.eq(1)
-                new = self.messages.p
-                m.d.sync += [
-                    message.eq(new),
-                    to_do.eq(Cat(send.valid for send in new.sends) | new.terminal),
-                    rest.eq(new.first),
-                    count.eq(new.count + 1),
-                    unit.eq(cut.chunk),
-                    packets.eq(cut.per_chunk),
-                    first.eq(0),
-                    first.chunk.eq(new.first),
-                    n_packets.eq(0),
-                    chunk.eq(new.first),
-                    left_chunks.eq(new.count),
-                    final.eq(new.first + new.count),
-                    leaves_last.eq(new.count == 0),
-                ]
-                with m.If(self.messages.valid):
-                    m.next = "LOCATE"
-            with m.State("LOCATE"):  # products with the chunk number and the count, bit by bit
-                m.d.sync += [
-                    rest.eq(rest >> 1),
-                    count.eq(count >> 1),
-                    unit.eq(unit << 1),
-                    packets.eq(packets << 1),
-                ]
-                with m.If(rest[0]):
-                    m.d.sync += [
-                        first.start.eq(first.start + unit),
-                        first.offset.eq(first.offset + unit),
-                        first.number.eq(first.number + packets),
-                    ]
-                with m.If(count[0]):
-                    m.d.sync += n_packets.eq(n_packets + packets)
-                with m.If(~(rest[1:] | count[1:]).any()):
-                    m.next = "LEAVE"
-            with m.State("LEAVE"):
-                m.d.comb += self.released.valid.eq(~message.gather)
-                with m.If(self.released.ready | message.gather):
-                    m.d.sync += [
-                        chunk.eq(chunk + 1),
-                        left_chunks.eq(left_chunks - 1),
-                        leaves_last.eq(left_chunks == 1),
-                    ]
-                    with m.If(message.gather | leaves_last):
-                        with m.If(ends_message):
-                            m.d.sync += n_packets.eq(
-                                n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]
-                            )
-                        m.next = "PEER"
-            with m.State("PEER"):
-                m.d.sync += [place.eq(first), left.eq(n_packets)]
-                m.d.sync += peer.eq(message.sends[0].peer)
-                for k in reversed(range(n_sends)):
-                    with m.If(to_do[k]):
-                        m.d.sync += peer.eq(message.sends[k].peer)
-                m.d.sync += [
-                    to_do.eq(to_do & (to_do - 1)),
-                    run.ph.eq(message.gather),
-                    run.terminal.eq(message.terminal),
-                    run.flow.eq(message.flow),
-                    run.wait.eq(message.wait),
-                ]
-                m.next = "IDLE"
-                with m.If(to_do.any()):
-                    m.next = "START"
-            with m.State("START"):
-                m.d.sync += [run.place.eq(place), stood.eq(0)]
-                m.next = "CUT"
-            with m.State("CUT"):
-                m.d.sync += stood.eq(stood + 1)
-                with m.If(stood == CUT_CYCLES - 1):
-                    m.d.sync += [
-                        run.n_less_1.eq(n_taken - 1),
-                        place.eq(following),
-                        left.eq(left - n_taken),
-                    ]
-                    m.next = "OFFER"
-            with m.State("OFFER"):
-                m.d.comb += self.runs.valid.eq(1)
-                with m.If(self.runs.ready):
-                    m.next = "START"
-                    with m.If(left == 0):
-                        m.next = "PEER"
+            self._locate(m, cut, w)
+            self._send(m, w)
         one_hot(fsm)
         return m
+
+    def _locate(self, m, cut, w):
+        """The next message: where its chunks begin, and that each of them is released."""
+        with m.State("IDLE"):
+            m.d.comb += self.messages.ready.eq(1)
+            new = self.messages.p
+            m.d.sync += [
+                w.message.eq(new),
+                w.to_do.eq(Cat(send.valid for send in new.sends) | new.terminal),
+                w.rest.eq(new.first),
+                w.count.eq(new.count + 1),
+                w.unit.eq(cut.chunk),
+                w.packets.eq(cut.per_chunk),
+                w.first.eq(0),
+                w.first.chunk.eq(new.first),
+                w.n_packets.eq(0),
+                w.chunk.eq(new.first),
+                w.left_chunks.eq(new.count),
+                w.final.eq(new.first + new.count),
+                w.leaves_last.eq(new.count == 0),
+            ]
+            with m.If(self.messages.valid):
+                m.next = "LOCATE"
+        with m.State("LOCATE"):  # products with the chunk number and the count, bit by bit
+            m.d.sync += [
+                w.rest.eq(w.rest >> 1),
+                w.count.eq(w.count >> 1),
+                w.unit.eq(w.unit << 1),
+                w.packets.eq(w.packets << 1),
+            ]
+            with m.If(w.rest[0]):
+                m.d.sync += [
+                    w.first.start.eq(w.first.start + w.unit),
+                    w.first.offset.eq(w.first.offset + w.unit),
+                    w.first.number.eq(w.first.number + w.packets),
+                ]
+            with m.If(w.count[0]):
+                m.d.sync += w.n_packets.eq(w.n_packets + w.packets)
+            with m.If(~(w.rest[1:] | w.count[1:]).any()):
+                m.next = "LEAVE"
+        with m.State("LEAVE"):
+            m.d.comb += self.released.valid.eq(~w.message.gather)
+            with m.If(self.released.ready | w.message.gather):
+                m.d.sync += [
+                    w.chunk.eq(w.chunk + 1),
+                    w.left_chunks.eq(w.left_chunks - 1),
+                    w.leaves_last.eq(w.left_chunks == 1),
+                ]
+                with m.If(w.message.gather | w.leaves_last):
+                    with m.If(w.ends_message):
+                        m.d.sync += w.n_packets.eq(
+                            w.n_packets - (cut.per_chunk - cut.last_per_chunk)[:NUMBER_WIDTH]
+                        )
+                    m.next = "PEER"
+
+    def _send(self, m, w):
+        """Runs of the message, to one peer after the other."""
+        with m.State("PEER"):
+            m.d.sync += [w.place.eq(w.first), w.left.eq(w.n_packets)]
+            m.d.sync += w.peer.eq(w.message.sends[0].peer)
+            for k in reversed(range(len(w.message.sends))):
+                with m.If(w.to_do[k]):
+                    m.d.sync += w.peer.eq(w.message.sends[k].peer)
+            m.d.sync += [
+                w.to_do.eq(w.to_do & (w.to_do - 1)),
+                w.run.ph.eq(w.message.gather),
+                w.run.terminal.eq(w.message.terminal),
+                w.run.flow.eq(w.message.flow),
+                w.run.wait.eq(w.message.wait),
+            ]
+            m.next = "IDLE"
+            with m.If(w.to_do.any()):
+                m.next = "START"
+        with m.State("START"):
+            m.d.sync += [w.run.place.eq(w.place), w.stood.eq(0)]
+            m.next = "CUT"
+        with m.State("CUT"):
+            m.d.sync += w.stood.eq(w.stood + 1)
+            with m.If(w.stood == CUT_CYCLES - 1):
+                m.d.sync += [
+                    w.run.n_less_1.eq(w.n_taken - 1),
+                    w.place.eq(w.following),
+                    w.left.eq(w.left - w.n_taken),
+                ]
+                m.next = "OFFER"
+        with m.State("OFFER"):
+            m.d.comb += self.runs.valid.eq(1)
+            with m.If(self.runs.ready):
+                m.next = "START"
+                with m.If(w.left == 0):
+                    m.next = "PEER"
 
     def _cut(self, m, cut, place):
         """(Packets of the run that begins at `place`, and the place behind them.) Right once that
