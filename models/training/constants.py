@@ -32,8 +32,6 @@ CONSTANTS = {
     "v100-fp32.resnet50": Constant(367, "images/s", f"{_NVIDIA} V100 16 GB, FP32"),
     "v100-amp.resnet50": Constant(1200, "images/s", f"{_NVIDIA} V100 16 GB, mixed precision"),
     "a100-tf32.resnet50": Constant(938, "images/s", f"{_NVIDIA} A100 80 GB, TF32"),
-    "v100.peak": Constant(15.7e12, "operations/s", "NVIDIA V100 data sheet, FP32, SXM2"),
-    "titanxp.peak": Constant(12.15e12, "operations/s", "NVIDIA, 3840 cores at 1.582 GHz, FP32"),
     "pcie3x16": Constant(15.75e9, "bytes/s", "PCIe 3.0: 16 lanes, 8 GT/s, 128b/130b"),
     "host.add": Constant(15.96e9, "bytes/s", f"float32 sums in numpy, {_HERE}"),
     "host.lookup": Constant(2.76e9, "values/s", f"THC lookup and 8-bit sum, numba, {_HERE}"),

@@ -76,26 +76,14 @@ def _from_resnet50(name, constant):
 
 
 def device(name):
-    """The device of a name: ``v100-fp32``, ``v100-amp``, ``a100-tf32``, ``titanxp`` or
-    ``systolic``. ValueError for another one.
+    """The device of a name: ``v100-fp32``, ``v100-amp``, ``a100-tf32`` or ``systolic``. ValueError
+    for another one.
 
-    GPUs sustain what their published ResNet-50 training throughput says; the Titan XP, of which
-    none is at hand, the same share of its peak as the V100 in FP32.
+    GPUs sustain what their published ResNet-50 training throughput says.
     """
     if name == "systolic":
         return Systolic()
-    if name == "titanxp":
-        v100 = device("v100-fp32").operations
-        return Device(name, v100 * value("titanxp.peak") / value("v100.peak"))
     if name not in ("v100-fp32", "v100-amp", "a100-tf32"):
-        known = "v100-fp32, v100-amp, a100-tf32, titanxp, systolic"
+        known = "v100-fp32, v100-amp, a100-tf32, systolic"
         raise ValueError(f"device must be one of {known}, not {name!r}")
     return _from_resnet50(name, f"{name}.resnet50")
-
-
-def scaled(model, base, batch, seconds):
-    """`base`, a Device, made as fast as it takes for a step of `model` to compute `seconds`."""
-    if not seconds > 0:
-        raise ValueError(f"seconds of compute must be above 0, not {seconds}")
-    factor = compute_seconds(model, base, batch) / seconds
-    return Device(f"{base.name}, calibrated", base.operations * factor, base.overhead / factor)

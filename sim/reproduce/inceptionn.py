@@ -92,6 +92,7 @@ def run(quick, say):
     _models(result, known, say)
     _nodes(result, known, say)
     _groups(result, known)
+    _servers(result)
     _ratios(result, known)
     _accuracy(result, quick, say)
     return result
@@ -237,6 +238,26 @@ def _groups(result, known):
     result.tables.append(
         Table("AlexNet's gradient in groups of workers", ("groups", "system", "ms", "x"), rows)
     )
+
+
+def _servers(result):
+    """Parameter servers on one to all of the workers, which are no nodes of their own."""
+    n_bytes, network, rows = load("alexnet").n_bytes, host_network(GBPS), []
+    for n in (4, 8, 16):
+        star = parse(f"fattree:{n}x1")
+        systems = {"worker-aggregator": aggregator(n)} | {
+            f"servers on {k}": Exchange(servers(star, at=range(k)), network)
+            for k in range(1, n + 1)
+            if n == 4 or k & (k - 1) == 0
+        }
+        systems["ring"] = worker_ring(n)
+        times = {label: sum(one(n_bytes)) for label, one in systems.items()}
+        base = times["worker-aggregator"]
+        rows += [(n, label, time * 1e3, base / time) for label, time in times.items()]
+    result.tables.append(
+        Table("Parameter servers on 1 to all of the workers, AlexNet's gradient in FP32, 10 GbE",
+              ("workers", "system", "communication ms", "x"), rows)
+    )  # fmt: skip
 
 
 def _ratios(result, known):

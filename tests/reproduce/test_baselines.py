@@ -159,3 +159,16 @@ def test_thc_needs_an_fp32_that_gets_there(monkeypatch):
     monkeypatch.setattr(thc, "curve", lambda *_: learning.Curve(np.array([[0.1, 0.5]]), 0.0, 1.0))
     with pytest.raises(ValueError, match="FP32 does not reach 90 % in 3 epochs"):
         thc.run(True, lambda _: None)
+
+
+def test_servers_on_more_workers_are_faster_up_to_the_ring():
+    """One is worker-aggregator without its own gradient's way; n share the links as a ring does."""
+    result = Result("inceptionn")
+    inceptionn._servers(result)
+    (table,) = result.tables
+    faster = {row[:2]: row[3] for row in table.rows}
+    for k in range(1, 5):
+        assert faster[4, f"servers on {k}"] == pytest.approx(k * 4 / 3, rel=0.01)
+    for n in 4, 8, 16:
+        assert faster[n, "worker-aggregator"] == 1
+        assert faster[n, f"servers on {n}"] == pytest.approx(faster[n, "ring"], rel=0.01)
