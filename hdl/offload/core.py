@@ -340,7 +340,7 @@ class OffloadCore(wiring.Component):
         for source, sink in (
             (maker.reads, side.reads),
             (maker.landings, side.landed),
-            (maker.kept, side.kept),
+            (maker.terminal_values, side.terminal_values),
             (receiver.destinations, side.destinations),
             (receiver.landings, side.landings),
             (receiver.results, side.results),

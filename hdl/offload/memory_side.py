@@ -66,7 +66,7 @@ class MemorySide(wiring.Component):
         Gradient, result, landing areas.
     reads, values : as of `PacketMaker`
     landed, contributions : as its ``landings`` and ``contributions``
-    kept : In(stream.Signature(Beat(8 * n_bytes)))
+    terminal_values : In(stream.Signature(Beat(8 * n_bytes)))
         Values of terminal rows.
     arriving : In(stream.Signature(Beat(8 * n_bytes)))
         Values of packets.
@@ -96,7 +96,7 @@ class MemorySide(wiring.Component):
                 "values": Out(beats),
                 "landed": In(ranges),
                 "contributions": Out(beats),
-                "kept": In(beats),
+                "terminal_values": In(beats),
                 "arriving": In(beats),
                 "destinations": In(stream.Signature(Destination)),
                 "landings": In(ranges),
@@ -142,10 +142,10 @@ class MemorySide(wiring.Component):
             m.d.comb += [
                 roots.regions[0].eq(result),
                 self.root_done.eq(roots.done),
-                stays.p.data.eq(self.kept.p.data),
-                stays.valid.eq(self.kept.valid),
-                self.kept.ready.eq(stays.ready),
-                stays.p.last.eq(self.kept.p.last),
+                stays.p.data.eq(self.terminal_values.p.data),
+                stays.valid.eq(self.terminal_values.valid),
+                self.terminal_values.ready.eq(stays.ready),
+                stays.p.last.eq(self.terminal_values.p.last),
             ]
         wrong = [engine.done & ~engine.stored for engine in writers]
         if self.with_roots:
@@ -210,7 +210,7 @@ class MemorySide(wiring.Component):
         """Who writes is settled in a cycle before the first beat: flags steer, and no queue.
         Nothing moves until a reset once one of them has changed by itself.
         """
-        to_where, arriving, kept = self.destinations, self.arriving, self.kept
+        to_where, arriving, terminal = self.destinations, self.arriving, self.terminal_values
         begins, is_result, may, rows = signals("begins is_result may rows")
         to = self.steering
         stands = uneven(m, [to])
@@ -222,9 +222,9 @@ class MemorySide(wiring.Component):
             landings.p.last.eq(arriving.p.last),
             landings.p.keep.eq(-1),
             landings.valid.eq(arriving.valid & to.landing & ~stands),
-            results.p.data.eq(Mux(rows, kept.p.data, arriving.p.data)),
-            results.p.last.eq(Mux(rows, kept.p.last, arriving.p.last)),
-            results.valid.eq((rows & kept.valid) | (to.result & arriving.valid & ~stands)),
+            results.p.data.eq(Mux(rows, terminal.p.data, arriving.p.data)),
+            results.p.last.eq(Mux(rows, terminal.p.last, arriving.p.last)),
+            results.valid.eq((rows & terminal.valid) | (to.result & arriving.valid & ~stands)),
             arriving.ready.eq(
                 ((to.landing & landings.ready) | (to.result & results.ready) | to.none) & ~stands
             ),
@@ -248,9 +248,9 @@ class MemorySide(wiring.Component):
             may.eq(free & ~source.payload),
             row_begins.eq(free & source.payload),
             source.ready.eq(row_begins | (begins & is_result)),
-            kept.ready.eq(rows & results.ready),
+            terminal.ready.eq(rows & results.ready),
         ]
         with m.If(row_begins):
             m.d.sync += rows.eq(1)
-        with m.Elif(kept.valid & kept.ready & kept.p.last):
+        with m.Elif(terminal.valid & terminal.ready & terminal.p.last):
             m.d.sync += rows.eq(0)

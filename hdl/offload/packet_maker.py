@@ -39,9 +39,9 @@ class PacketMaker(wiring.Component):
     A packet takes max(1, contributions) times the number of its beats in cycles, and one more;
     contributions that did not come add nothing. Where sizes decide on importance (``round.tags``),
     the sums of floats are scored, and a head leaves about 30 cycles after its packet's last sum.
-    Packets of terminal rows go to ``own`` and ``kept``, through the codec's image where the round
-    is coded; a head waits until the sums of those before it have gone there, since memory may take
-    them late, or never if the round ends, and whoever has a head waits for its payload.
+    Packets of terminal rows go to ``own`` and ``terminal_values``, through the codec's image where
+    the round is coded; a head waits until the sums of those before it have gone there, since memory
+    may take them late, or never if the round ends, and whoever has a head waits for its payload.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class PacketMaker(wiring.Component):
         Of each data packet as its head leaves.
     payload : Out(stream.Signature(Beat(8 * n_bytes)))
     own : Out(stream.Signature(OwnPacket))
-    kept : Out(stream.Signature(Beat(8 * n_bytes)))
+    terminal_values : Out(stream.Signature(Beat(8 * n_bytes)))
     astray : Out(1)
         1 until a reset: a beat came or was added out of its turn (`Summing`), or a queue knows that
         one of its registers has changed by itself.
@@ -138,7 +138,7 @@ class PacketMaker(wiring.Component):
                 "weighed": Out(Weighed),
                 "payload": Out(beats),
                 "own": Out(stream.Signature(OwnPacket)),
-                "kept": Out(beats),
+                "terminal_values": Out(beats),
                 "astray": Out(1),
                 **({"level_write": In(LevelWrite)} if bits > 4 else {}),
                 **({"adder": Out(Adding(self.lanes))} if shared else {}),

@@ -74,22 +74,22 @@ def finish(m, maker, sums, goals, scores):
     m.submodules.image = image = CodecImage(
         maker.lanes, passes=True, codes=maker.inc, wide=maker.wide
     )
-    kept = wiring.flipped(maker.kept)
+    terminal = wiring.flipped(maker.terminal_values)
     if maker.wide:
         m.submodules.kept_packer = packer = SumPacker(maker.n_bytes)
         m.d.comb += packer.on.eq(maker.round.codec.code == 1)
-        wiring.connect(m, packer.o, kept)
-        kept = packer.i
+        wiring.connect(m, packer.o, terminal)
+        terminal = packer.i
     if maker.bf16:
         m.d.comb += [
-            kept.valid.eq(image.o.valid),
-            kept.p.eq(image.o.p),
-            image.o.ready.eq(kept.ready),
+            terminal.valid.eq(image.o.valid),
+            terminal.p.eq(image.o.p),
+            image.o.ready.eq(terminal.ready),
         ]
         with m.If(maker.round.codec.bf16):
-            m.d.comb += kept.p.data.eq(bf16_image(image.o.p.data))
+            m.d.comb += terminal.p.data.eq(bf16_image(image.o.p.data))
     else:
-        wiring.connect(m, image.o, kept)
+        wiring.connect(m, image.o, terminal)
     summed = Signal(reset_less=True)  # what leaves is no packet of indices
     begins, ends = signals("begins ends")
     line, opens, raw = _line(m, maker, summed, begins & ~goals.p.stays)

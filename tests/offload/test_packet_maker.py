@@ -58,7 +58,10 @@ class Bench:
         ctx.set(maker.own.ready, 1)
         while True:
             _, _, *head, valid, ready = await ctx.tick().sample(
-                maker.heads.valid, maker.heads.ready, maker.kept.valid, maker.kept.ready
+                maker.heads.valid,
+                maker.heads.ready,
+                maker.terminal_values.valid,
+                maker.terminal_values.ready,
             )
             self.heads.extend([self.kept] * all(head))
             self.kept += valid and ready
@@ -78,7 +81,7 @@ def test_a_head_waits_until_the_sums_of_terminal_rows_before_it_have_gone():
         ctx.set(bench.maker.heads.ready, 1)
         await ctx.tick().repeat(CLEARED + 10 * beats)
         assert bench.heads == [0]  # that of the packet before the row
-        ctx.set(bench.maker.kept.ready, 1)
+        ctx.set(bench.maker.terminal_values.ready, 1)
         await ctx.tick().repeat(4 * beats)
         assert bench.kept == beats
         assert len(bench.heads) == 2
@@ -92,7 +95,7 @@ def test_a_head_may_be_overtaken_by_any_number_of_terminal_rows(rows):
     bench = Bench((0, 0, 0) + (1,) * rows, 16)
 
     async def play(ctx):
-        ctx.set(bench.maker.kept.ready, 1)
+        ctx.set(bench.maker.terminal_values.ready, 1)
         await ctx.tick().repeat(CLEARED + 40 * rows + 200)
         assert bench.kept == rows * bench.beats
         assert bench.heads == []
@@ -108,11 +111,11 @@ def test_packets_leave_without_a_cycle_between_them(terminal):
     """Raw ones that are not scored, and sums of terminal rows."""
     bench = Bench((terminal,) * 6, ELEMS)
     maker, went = bench.maker, []
-    leaves = maker.kept if terminal else maker.payload
+    leaves = maker.terminal_values if terminal else maker.payload
 
     async def play(ctx):
         ctx.set(maker.heads.ready, 1)
-        ctx.set(maker.kept.ready, 1)
+        ctx.set(maker.terminal_values.ready, 1)
         for cycle in range(CLEARED + 8 * bench.beats):
             _, _, beat = await ctx.tick().sample(leaves.valid & leaves.ready)
             went.extend([cycle] * beat)
