@@ -13,22 +13,24 @@ from gradnic.quantities import option
 
 
 @click.command(cls=q.Command, name="fuzz")
-@option("--card", q.OneOf("inline", "offload", "host", "jobs"), "inline", "Which card.")
-@option("--frames", q.Whole(1, 10**10), 100_000, "Bad ones, at least; not of jobs.")
+@option("--card", q.OneOf("inline", "offload", "host", "jobs", "rounds"), "inline", "Which card.")
+@option("--frames", q.Whole(1, 10**10), 100_000, "Bad ones, at least; not of jobs and rounds.")
 @option("--jobs n_jobs", q.Whole(1, 10**7), 200, "Of --card jobs.")
-@option("--start", q.Whole(0, 10**7), 0, "Of --card jobs: the list to begin with.")
+@option("--rounds n_rounds", q.Whole(1, 10**7), 50, "Of --card rounds.")
+@option("--start", q.Whole(0, 10**7), 0, "Of jobs, the list to begin with; of rounds, the round.")
 @option(
     "--lanes",
     q.LANES,
-    help="Of the in-line card and that of jobs, 4 unless told; the others' are fixed.",
+    help="Of the in-line card and those of jobs and rounds, 4 unless told; others' are fixed.",
 )
 @option("--seed", q.SEED, 1, "Of frames, order and stalls; of card, network and jobs.")
 @cluster.runs_option
 @cluster.options
 @json_option
 @needs(**SIMULATION)
-def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
-    """Play bad and foreign frames through an RTL card, with good ones between them, or random jobs.
+def command(card, frames, n_jobs, n_rounds, start, lanes, seed, runs, json_file, **where):
+    """Play bad and foreign frames through an RTL card, with good ones between them, or random jobs
+    or rounds.
 
     In-line card: both directions at once, under random stalls: frames cut, too long, with wrong
     checksums, lengths, fields and coded units, marked bad, and those that are none of ours, each
@@ -59,6 +61,10 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
     byte that no job may write is compared with golden cards. A list that differs is in the JSON,
     and is played again alone with --start.
 
+    Rounds: the seed says how wide ports are, and whether cards have egress queues. Each round is an
+    all-reduce on 2 to 6 offload cards without jobs, 32 lanes with --lanes 32, of any codec and
+    length, over links with faults and queues; every replica is compared. --start as of jobs.
+
     Ends at the first difference, with exit status 1.
 
     \b
@@ -68,16 +74,22 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
       gradnic fuzz --card host --frames 1000000 --json build/fuzz_host.json
       gradnic fuzz --card jobs --jobs 1000 --seed 7
       gradnic fuzz --card jobs --seed 7 --start 12 --jobs 1
+      gradnic fuzz --card rounds --lanes 32 --rounds 20
       gradnic fuzz --frames 100000 --runs 20 --workers 2 --resume build/fuzz.jsonl
     """
-    if card not in ("inline", "jobs") and lanes:
+    if card in ("offload", "host") and lanes:
         what = "the offload card is played with 4" if card == "offload" else "host frames have none"
-        raise click.UsageError(f"--lanes is for the in-line card and that of jobs; {what}")
-    q.only_with(card != "jobs", "frames, not for --card jobs", "frames")
-    q.only_with(card == "jobs", "--card jobs", "n_jobs", "start")
+        raise click.UsageError(
+            f"--lanes is for the in-line card and those of jobs and rounds; {what}"
+        )
+    q.only_with(card not in ("jobs", "rounds"), f"frames, not for --card {card}", "frames")
+    q.only_with(card == "jobs", "--card jobs", "n_jobs")
+    q.only_with(card == "rounds", "--card rounds", "n_rounds")
+    q.only_with(card in ("jobs", "rounds"), "--card jobs or rounds", "start")
     if card == "jobs" and lanes == 32:
         raise click.UsageError("cards with jobs have 4, 8 or 16 lanes, not 32")
-    frames = n_jobs if card == "jobs" else frames
+    frames = {"jobs": n_jobs, "rounds": n_rounds}.get(card, frames)
+    what = {"jobs": "jobs", "rounds": "rounds"}.get(card, "frames")
     screen = console(json_file)
     if runs > 1 or any(where.values()):
         work = [{"card": card, "frames": frames, "lanes": lanes, "seed": one}
@@ -89,11 +101,12 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
         ]
         counts = {"inline": ("bad", "cycles"), "offload": ("frames", "right", "rounds"),
                   "host": ("frames", "foreign", "rounds"),
-                  "jobs": ("jobs", "lists", "cycles")}[card]  # fmt: skip
+                  "jobs": ("jobs", "lists", "cycles"), "rounds": ("rounds", "cycles")
+                  }[card]  # fmt: skip
         cluster.end(screen, results, counts, json_file)
         return
     with Progress() as progress:
-        task = progress.add_task("jobs" if card == "jobs" else "bad frames", total=frames)
+        task = progress.add_task("bad frames" if what == "frames" else what, total=frames)
         result = play(card, frames, lanes, seed,
                       lambda done, _: progress.update(task, completed=done), start)  # fmt: skip
     if not result["ok"]:
@@ -102,14 +115,14 @@ def command(card, frames, n_jobs, start, lanes, seed, runs, json_file, **where):
         raise SystemExit(1)
     shown, line = result.pop("shown"), result.pop("line")
     for title, counts in shown.items():
-        screen.print(table(title, ("", "jobs" if card == "jobs" else "frames"), counts.items()))
+        screen.print(table(title, ("", what), counts.items()))
     screen.print(line)
     write_json(json_file, result)
 
 
 def play(card, frames, lanes, seed, show=None, start=0):
     """One campaign: its counts, ``ok card seed seconds shown line``; or ``ok`` False and ``first``,
-    and of jobs the ``case`` that differs. frames : or jobs.
+    and of jobs and rounds the ``case`` that differs. frames : or jobs, or rounds.
 
     shown : {title: counts}, and line : the verdict, for the screen.
     """
@@ -117,8 +130,8 @@ def play(card, frames, lanes, seed, show=None, start=0):
     try:
         if card == "inline":
             result = _inline(frames, lanes or 4, seed, show)
-        elif card == "jobs":
-            result = _jobs(frames, lanes or 4, seed, start, show)
+        elif card in ("jobs", "rounds"):
+            result = (_jobs if card == "jobs" else _rounds)(frames, lanes or 4, seed, start, show)
         else:
             result = (_offload if card == "offload" else _host)(frames, seed, show)
     except AssertionError as difference:
@@ -147,6 +160,18 @@ def _jobs(n_jobs, lanes, seed, start, show):
         "and golden cards agree"
     )
     return result | {"lanes": lanes, "shown": {"how jobs ended": result["statuses"]}, "line": line}
+
+
+def _rounds(n_rounds, lanes, seed, start, show):
+    from gradnic.sim.offload import round_fuzz
+
+    result = round_fuzz.fuzz(n_rounds, seed=seed, lanes=lanes, start=start, progress=show)
+    line = (
+        f"{result['rounds']:,} rounds, {result['cycles']:,} cycles, {result['frames_dropped']:,} "
+        f"frames dropped by queues, {result['packets_given_up']:,} packets given up: RTL and "
+        "golden sums agree"
+    )
+    return result | {"lanes": lanes, "shown": {"codecs": result["codecs"]}, "line": line}
 
 
 def _offload(frames, seed, show):

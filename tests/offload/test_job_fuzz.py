@@ -325,6 +325,7 @@ def test_memory_that_fails_explains_its_status_and_that_others_wait(status, erro
     ("arguments", "line"),
     [
         (["--frames", "7"], "--frames is for frames, not for --card jobs"),
+        (["--rounds", "7"], "--rounds is for --card rounds"),
         (["--lanes", "32"], "cards with jobs have 4, 8 or 16 lanes, not 32"),
     ],
 )
