@@ -9,23 +9,14 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.aggregator import MAX_FRAME
-from gradnic.interface.formats import (
-    AGGREGATOR,
-    ETHERNET,
-    ETHERTYPE_IPV4,
-    GRADNIC,
-    HEAD_BYTES,
-    IP_PROTOCOL_UDP,
-    IPV4,
-    UDP,
-    VERSION,
-)
+from gradnic.interface.formats import AGGREGATOR, ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP
 from gradnic.interface.params import check_range
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
 from ..frame.egress import Event
 from ..frame.intake import Names
 from ..frame.packet_fifo import PacketFIFO
+from ..frame.plain_head import DF, PLAIN, WITHOUT_FLAGS, put
 from ..frame.queue_rules import MOST_BEATS, port_members, ruled_queues
 from ..primitive.names import signals
 from ..primitive.zeroed_table import ZeroedTable
@@ -35,7 +26,6 @@ from ..stream.slice import Slice
 from .parser import Child, ChildWrite, check_shape, index_width, turned_words
 from .slot_records import MAX_CHILDREN, Answer
 
-TTL = 64
 IMPORTANT_ECT = 2
 LEAD = 4  # cycles from a copy's announcement to its first beat
 
@@ -152,8 +142,7 @@ class AnswerFramer(wiring.Component):
                 cut.eq(sized.o.p.switchml),
             ]
         answer, switchml = sized.o.p.answer, sized.o.p.switchml
-        native = self._tos(answer.lc) + (1 << 14)  # and DF
-        constant = 0x4500 + (TTL << 8) + IP_PROTOCOL_UDP
+        native = self._tos(answer.lc) + DF
         m.d.sync += [
             self.noticed.eq(load),
             self.notice.children.eq(answer.children),
@@ -162,7 +151,7 @@ class AnswerFramer(wiring.Component):
             self.notice.udp_port.eq(answer.tensor),
             self.notice.sum.eq(
                 (self.sender.ip[:16] + self.sender.ip[16:])
-                + (sized.o.p.total + constant + Mux(switchml, 0, native))
+                + (sized.o.p.total + WITHOUT_FLAGS + Mux(switchml, 0, native))
             ),
         ]
         # the notice is out one cycle after the load, and so is the first beat
@@ -206,20 +195,13 @@ class AnswerFramer(wiring.Component):
         """The 64 bytes, byte 0 lowest; addresses of the receiver and the IPv4 checksum are 0."""
         answer = sized.answer
         head = Signal(8 * HEAD_BYTES)
-        fields = {
+        fields = PLAIN | {
             ETHERNET.source: self.sender.mac,
-            ETHERNET.ethertype: ETHERTYPE_IPV4,
-            IPV4.version: 4,
-            IPV4.ihl: 5,
             IPV4.tos: self._tos(answer.lc),
             IPV4.total_length: sized.total,
-            IPV4.dont_fragment: 1,
-            IPV4.ttl: TTL,
-            IPV4.protocol: IP_PROTOCOL_UDP,
             IPV4.source: self.sender.ip,
             UDP.source_port: self.sender.names.port,
             UDP.length: sized.udp,
-            GRADNIC.ver: VERSION,
             GRADNIC.ph: 1,
             GRADNIC.imp: 1,
             GRADNIC.set: answer.gen[0],
@@ -243,15 +225,12 @@ class AnswerFramer(wiring.Component):
             SWITCHML.e1: answer.p1,
         }
 
-        def put(fields):
-            for field, value in fields.items():
-                m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
-
-        put({field: value for field, value in fields.items() if field.byte < GRADNIC.start})
+        native = {field: value for field, value in fields.items() if field.byte >= GRADNIC.start}
+        put(m, head, {field: value for field, value in fields.items() if field not in native})
         with m.If(sized.switchml):
-            put(switchml)
+            put(m, head, switchml)
         with m.Else():
-            put({field: value for field, value in fields.items() if field.byte >= GRADNIC.start})
+            put(m, head, native)
         return head
 
 

@@ -8,22 +8,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
-    GRADNIC,
-    HEAD_BYTES,
-    IP_PROTOCOL_UDP,
-    IPV4,
-    UDP,
-    VERSION,
-    Op,
-)
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.host_frame import HEAD, MAX_PAYLOAD
 
+from ..frame.plain_head import DF, PLAIN, WITHOUT_FLAGS, put
 from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
-from ..transport.framer import CONSTANT, TTL
 from .host_parser import Ends
 
 TEXT_BYTES = 64  # of the longest payload that is not read of memory
@@ -148,7 +138,7 @@ class HostFramer(wiring.Component):
         m.d.sync += [
             mine.eq(ends.me[:16] + ends.me[16:]),
             theirs.eq(ends.ip[:16] + ends.ip[16:]),
-            rest.eq(total + CONSTANT),
+            rest.eq(total + (WITHOUT_FLAGS + DF)),
             words.eq(mine + theirs + rest),
             folded.eq(words[:16] + words[16:]),
         ]
@@ -158,23 +148,16 @@ class HostFramer(wiring.Component):
 
     def _head(self, m, made):
         """The 64 bytes, byte 0 lowest."""
-        fields = {
+        fields = PLAIN | {
             ETHERNET.destination: made.ends.mac,
             ETHERNET.source: self.mac,
-            ETHERNET.ethertype: ETHERTYPE_IPV4,
-            IPV4.version: 4,
-            IPV4.ihl: 5,
             IPV4.total_length: made.elems + (HEAD_BYTES - IPV4.start),
-            IPV4.dont_fragment: 1,
-            IPV4.ttl: TTL,
-            IPV4.protocol: IP_PROTOCOL_UDP,
             IPV4.checksum: made.checksum,
             IPV4.source: made.ends.me,
             IPV4.destination: made.ends.ip,
             UDP.source_port: self.udp_port,
             UDP.destination_port: made.ends.port,
             UDP.length: made.elems + (HEAD_BYTES - UDP.start),
-            GRADNIC.ver: VERSION,
             GRADNIC.op: Op.HOST,
             GRADNIC.last: made.last,
             HEAD.address: made.address,
@@ -185,6 +168,5 @@ class HostFramer(wiring.Component):
             HEAD.session: made.arg,
         }
         head = Signal(8 * HEAD_BYTES)
-        for field, value in fields.items():
-            m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
+        put(m, head, fields)
         return head

@@ -8,19 +8,10 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradnic.interface.formats import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
-    GRADNIC,
-    HEAD_BYTES,
-    IP_PROTOCOL_UDP,
-    IPV4,
-    UDP,
-    VERSION,
-    Op,
-)
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.offload import Subtype
 
+from ..frame.plain_head import DF, PLAIN, WITHOUT_FLAGS, put
 from ..primitive.names import signals
 from ..stream.beats import Beat, FrameBeat
 from ..stream.delays import copied
@@ -37,9 +28,7 @@ from .records import (
 )
 from .spray import Spray
 
-TTL = 64
 N_PATHS = 8
-CONSTANT = 0x4500 + (1 << 14) + (TTL << 8) + IP_PROTOCOL_UDP  # words of the IPv4 header
 
 
 class Framer(wiring.Component):
@@ -239,7 +228,7 @@ class Framer(wiring.Component):
         total = Signal(20, reset_less=True)
         folded = Signal(17, reset_less=True)
         m.d.sync += [
-            known.eq(CONSTANT + ip[:16] + ip[16:]),
+            known.eq(WITHOUT_FLAGS + DF + ip[:16] + ip[16:]),
             base.eq(known + found.head.tos),
             addresses.eq(to[:16] + to[16:]),
             found.total.eq(found.head.length + (HEAD_BYTES - IPV4.start)),
@@ -260,30 +249,22 @@ class Framer(wiring.Component):
     def _head(self, m, ready):
         """The 64 bytes, byte 0 lowest."""
         sent, to = ready.head, ready.to
-        fields = {
+        fields = PLAIN | {
             ETHERNET.destination: to.mac,
             ETHERNET.source: self.own.mac,
-            ETHERNET.ethertype: ETHERTYPE_IPV4,
-            IPV4.version: 4,
-            IPV4.ihl: 5,
             IPV4.tos: sent.tos,
             IPV4.total_length: ready.total,
-            IPV4.dont_fragment: 1,
-            IPV4.ttl: TTL,
-            IPV4.protocol: IP_PROTOCOL_UDP,
             IPV4.checksum: ready.checksum,
             IPV4.source: self.own.ip,
             IPV4.destination: to.ip,
             UDP.source_port: ready.port,
             UDP.destination_port: self.own.udp_port,
             UDP.length: ready.udp,
-            GRADNIC.ver: VERSION,
             GRADNIC.set: sent.gen[0],
             GRADNIC.job: self.round.job,
             GRADNIC.src: self.own.node,
         }
         fields |= {GRADNIC[name]: sent[name] for name in HEAD_FIELDS}
         head = Signal(8 * HEAD_BYTES)
-        for field, value in fields.items():
-            m.d.comb += Cat(head[a:b] for a, b in field.slices).eq(value)
+        put(m, head, fields)
         return head
