@@ -138,35 +138,25 @@ def test_worse_is_told():
     ]  # fmt: skip
 
 
-PARTS = """
-module part_a(clk, rst, x, y, port_7_0, z);
+PART = """
+module part_{name}(clk, rst, x, y, {port}, z);
   input clk;
   input rst;
   input x;
   output y;
-  input [1:0] port_7_0 ;
+  input [1:0] {port} ;
   output z;
   reg y;
-  assign z = x ^ port_7_0[0];
+  assign z = x ^ {port}[0];
   always @(posedge clk)
     if (rst) y <= 0;
-    else y <= z & port_7_0[1];
+    else y <= z & {port}[1];
 endmodule
-
-module part_b(clk, rst, x, y, port_9_0, z);
-  input clk;
-  input rst;
-  input x;
-  output y;
-  input [1:0] port_9_0 ;
-  output z;
-  reg y;
-  assign z = x ^ port_9_0[0];
-  always @(posedge clk)
-    if (rst) y <= 0;
-    else y <= z & port_9_0[1];
-endmodule
-
+"""
+PARTS = (
+    PART.format(name="a", port="port_7_0")
+    + PART.format(name="b", port="port_9_0")
+    + """
 module top(clk, rst, x, a, b, o);
   input clk, rst, x;
   input [1:0] a, b;
@@ -190,6 +180,7 @@ module top(clk, rst, x, a, b, o);
   );
 endmodule
 """
+)
 
 
 def test_equal_parts_are_one_unit_and_ways_go_through_edges(monkeypatch, tmp_path):

@@ -31,12 +31,17 @@ def prepare(ctx, part, *, leaves=3, codec=0):
     assert ctx.get(part.free)
 
 
+async def strobe(ctx, flag):
+    """1 for one cycle."""
+    ctx.set(flag, 1)
+    await ctx.tick()
+    ctx.set(flag, 0)
+
+
 async def near(ctx, part):
     """A job is near: a free context is not for some cycles, so that no card counts as calm."""
     epoch = ctx.get(part.context.epoch)
-    ctx.set(part.nears, 1)
-    await ctx.tick()
-    ctx.set(part.nears, 0)
+    await strobe(ctx, part.nears)
     for _ in range(FLUSH_CYCLES):
         assert ctx.get(part.reset & part.closed & part.mute & ~part.free & ~part.busy)
         await ctx.tick()
@@ -50,9 +55,7 @@ async def begin(ctx, part, *, leaves=3, codec=0):
     """Give it a job; its engine is reset, and is to clear from then on."""
     prepare(ctx, part, leaves=leaves, codec=codec)
     await near(ctx, part)
-    ctx.set(part.take, 1)
-    await ctx.tick()
-    ctx.set(part.take, 0)
+    await strobe(ctx, part.take)
     assert not ctx.get(part.reset | part.closed)
     assert ctx.get(part.clear & part.busy & ~part.start)
     await ctx.tick()
@@ -83,9 +86,7 @@ async def end(ctx, part):
     assert ctx.get(part.tells)
     assert ctx.get(part.mute & part.closed)
     record = ctx.get(part.record)
-    ctx.set(part.told, 1)
-    await ctx.tick()
-    ctx.set(part.told, 0)
+    await strobe(ctx, part.told)
     for _ in range(FLUSH_CYCLES):
         assert ctx.get(part.reset)
         assert not ctx.get(part.busy)
@@ -122,9 +123,7 @@ async def passes(ctx, part, stage):
     await ctx.tick().repeat(30)
     assert (ctx.get(part.passes), ctx.get(part.stage)) == (1, stage)
     assert not ctx.get(part.context.armed | part.tells)
-    ctx.set(part.passed, 1)
-    await ctx.tick()
-    ctx.set(part.passed, 0)
+    await strobe(ctx, part.passed)
     assert not ctx.get(part.passes)
 
 
@@ -163,9 +162,7 @@ def test_a_pass_that_does_not_move_ends_its_job_after_the_watchdog(stage):
             await step(ctx, part, told)
         await ctx.tick().until(part.passes)
         for _ in range(6):  # it does, now and then, and whoever's data it is
-            ctx.set(part.pass_moves, 1)
-            await ctx.tick()
-            ctx.set(part.pass_moves, 0)
+            await strobe(ctx, part.pass_moves)
             await ctx.tick().repeat(40)
             assert ctx.get(part.passes)
         ctx.set(part.in_pass, 1)
@@ -216,9 +213,7 @@ def test_an_abort_ends_it_without_waiting_for_anybody(when):
         await begin(ctx, part)
         if when == "running":
             await run(ctx, part)
-        ctx.set(part.stop, 1)
-        await ctx.tick()
-        ctx.set(part.stop, 0)
+        await strobe(ctx, part.stop)
         record = await end(ctx, part)
         assert (record.status, record.detail, record.leaves_most) == (JobStatus.ABORTED, 0, 0)
         ctx.set(part.clearing, 0)
@@ -235,9 +230,7 @@ def test_a_memory_error_and_a_row_that_is_stuck_are_told():
     async def bench(ctx, part):
         await begin(ctx, part)
         await run(ctx, part)
-        ctx.set(part.failed, 1)
-        await ctx.tick()
-        ctx.set(part.failed, 0)
+        await strobe(ctx, part.failed)
         assert (await end(ctx, part)).status == JobStatus.MEMORY
         ctx.set(part.watchdog, 50)
         await begin(ctx, part)
@@ -246,9 +239,7 @@ def test_a_memory_error_and_a_row_that_is_stuck_are_told():
         for _ in range(3):
             await ctx.tick().repeat(40)
             assert ctx.get(part.context.armed)
-            ctx.set(part.progress, 1)
-            await ctx.tick()
-            ctx.set(part.progress, 0)
+            await strobe(ctx, part.progress)
         await ctx.tick().repeat(60)
         record = await end(ctx, part)
         assert (record.status, record.detail) == (JobStatus.STUCK, 4)
@@ -262,9 +253,7 @@ def test_the_frame_that_leaves_and_bursts_under_way_end_first():
         await run(ctx, part)
         ctx.set(part.speaking, 1)
         ctx.set(part.quiet, 0)
-        ctx.set(part.stop, 1)
-        await ctx.tick()
-        ctx.set(part.stop, 0)
+        await strobe(ctx, part.stop)
         await ctx.tick().repeat(50)
         assert ctx.get(part.mute)
         assert not ctx.get(part.closed | part.tells | part.context.armed)
@@ -295,9 +284,7 @@ def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
                 await ctx.tick()
         record = ctx.get(part.record)
         assert (record.id, record.status, record.detail) == (7, JobStatus.MEMORY, 0)
-        ctx.set(part.told, 1)
-        await ctx.tick()
-        ctx.set(part.told, 0)
+        await strobe(ctx, part.told)
         await ctx.tick().repeat(200)
         assert not ctx.get(part.tells | part.free | part.reset)  # once, and nobody takes its place
         assert ctx.get(part.busy & part.mute)
@@ -328,9 +315,7 @@ def test_refused_descriptors_do_not_bring_an_epoch_back():
     async def bench(ctx, part):
         seen = [ctx.get(part.context.epoch)]
         for _ in range(200):
-            ctx.set(part.nears, 1)
-            await ctx.tick()
-            ctx.set(part.nears, 0)
+            await strobe(ctx, part.nears)
             await ctx.tick().until(part.free)
             seen.append(ctx.get(part.context.epoch))
         assert len(set(seen)) == len(seen)
@@ -342,9 +327,7 @@ async def ask(ctx, part, *, codec=JobCodec.THC):
     """Give a job to a context whose engine comes from a pool, until it asks for one."""
     prepare(ctx, part, codec=codec)
     await near(ctx, part)
-    ctx.set(part.take, 1)
-    await ctx.tick()
-    ctx.set(part.take, 0)
+    await strobe(ctx, part.take)
     assert ctx.get(part.needs & part.busy & ~part.wants)
     if codec == JobCodec.THC:
         await passes(ctx, part, NORMS)
@@ -405,9 +388,7 @@ def test_a_job_ends_without_an_engine_or_when_its_own_is_lost(when, fails):
     async def bench(ctx, part):
         if when == "pass":
             prepare(ctx, part, codec=JobCodec.THC)
-            ctx.set(part.take, 1)
-            await ctx.tick()
-            ctx.set(part.take, 0)
+            await strobe(ctx, part.take)
             await ctx.tick().repeat(5)
         else:
             await ask(ctx, part)

@@ -153,6 +153,14 @@ def test_narrowing_for_all_time(ratio):
     formal.prove(NarrowProof(small, ready_within={"i": ratio - 1}), k=ratio + 1)
 
 
+def _widener(hdl):
+    return hdl.WidthConverter(_frame(1), _frame(4))
+
+
+def _narrower(hdl):
+    return hdl.WidthConverter(_frame(4), _frame(1))
+
+
 BUGS = [
     (ForkProof, lambda hdl: hdl.Fork(Beat(4), 2), streams, "Mux(self.i.ready, 0, taken)", "taken"),
     (
@@ -164,28 +172,28 @@ BUGS = [
     ),
     (
         WidenProof,
-        lambda hdl: hdl.WidthConverter(_frame(1), _frame(4)),
+        _widener,
         width,
         "self.at.eq(Mux(ends, 0, self.at + 1))",
         "self.at.eq(self.at + 1)",
     ),
     (
         WidenProof,
-        lambda hdl: hdl.WidthConverter(_frame(1), _frame(4)),
+        _widener,
         width,
         "with m.Elif(self.at == 0):",
         "with m.Elif(0):",
     ),
     (
         NarrowProof,
-        lambda hdl: hdl.WidthConverter(_frame(4), _frame(1)),
+        _narrower,
         width,
         'final | ~held.keep[n_bits["keep"] :].any()',
         "final",
     ),
     (
         NarrowProof,
-        lambda hdl: hdl.WidthConverter(_frame(4), _frame(1)),
+        _narrower,
         width,
         "o.last.eq(held.last & final)",
         "o.last.eq(held.last)",
