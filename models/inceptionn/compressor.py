@@ -23,8 +23,8 @@ def compress(
     """
     table = bands(exponent, mode, prescale, rounding)
     bits = float_bits(x)
-    if compiled(fast):
-        return compiled(fast).compress(bits, table)
+    if twin := compiled(fast):
+        return twin.compress(bits, table)
     words, payloads = [], []
     for start in range(0, bits.size, BLOCK):
         tag, payload = encode(whole_groups(bits[start : start + BLOCK]), table)

@@ -36,8 +36,8 @@ def decompress(
     behind = int(_BYTES_BEHIND[data[: 2 * n_words]].sum(dtype=np.int64))
     if data.size != 2 * n_words + behind:
         raise ValueError(f"unit must have {2 * n_words + behind} bytes, not {data.size}")
-    if compiled(fast):
-        return compiled(fast).decompress(data, int(count), table)
+    if twin := compiled(fast):
+        return twin.decompress(data, int(count), table)
     words = data[: 2 * n_words].view("<u2")
     bits = np.empty(n_words * GROUP, np.uint32)
     position = 2 * n_words

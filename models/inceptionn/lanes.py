@@ -8,10 +8,11 @@ Settings and the unit's format: `gradnic.models.inceptionn`.
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
 
-from .bands import GROUP, HALF, RAW, SIZES, ZERO, bands
+from .bands import GROUP, HALF, RAW, SIZES, ZERO, Bands, bands
 
 BLOCK = 1 << 15  # floats per step of a loop: what the second-level cache holds; multiple of GROUP
 
@@ -41,18 +42,20 @@ def image(
     return out.view(np.float32).reshape(np.shape(x))
 
 
-def tags(x, *, exponent: int = 117, prescale: int = 0):
+def tags(x: np.ndarray, *, exponent: int = 117, prescale: int = 0) -> np.ndarray:
     """Tag of every float, uint8 in the shape of `x`: 0 nothing, 1 a byte, 2 two, 3 the float."""
     table = bands(exponent, "strict", prescale)
     return table.tag[float_bits(x, least=0) >> np.uint32(23)].reshape(np.shape(x))
 
 
-def coded_size(x, *, exponent: int = 117, prescale: int = 0):
+def coded_size(x: np.ndarray, *, exponent: int = 117, prescale: int = 0) -> int:
     """Bytes of `compress(x)`, without coding: mode and rounding do not change it."""
     return int(coded_sizes(x, np.size(x), exponent=exponent, prescale=prescale)[0])
 
 
-def coded_sizes(x, n_floats, *, exponent: int = 117, prescale: int = 0):
+def coded_sizes(
+    x: np.ndarray, n_floats: int, *, exponent: int = 117, prescale: int = 0
+) -> np.ndarray:
     """Bytes of each coded unit when `x` is cut into packets of `n_floats`; the last may be shorter.
 
     Returns int64, shape (ceil(x.size / n_floats),).
@@ -77,12 +80,12 @@ def float_bits(x: np.ndarray, *, least: int = 1) -> np.ndarray:
     return np.ascontiguousarray(x, np.float32).reshape(-1).view(np.uint32)
 
 
-def whole_groups(bits):
+def whole_groups(bits: np.ndarray) -> np.ndarray:
     """`bits` with zeros behind them, up to a whole group."""
     return np.pad(bits, (0, -bits.size % GROUP)) if bits.size % GROUP else bits
 
 
-def encode(bits, table):
+def encode(bits: np.ndarray, table: Bands) -> tuple[np.ndarray, np.ndarray]:
     """Tag and payload (uint32, the low bytes count) of every float."""
     se = bits >> np.uint32(23)
     tag = table.tag[se]
@@ -91,7 +94,7 @@ def encode(bits, table):
     return tag, np.where(tag == RAW, bits, mag | table.sign[se])
 
 
-def decode(tag, payload, table):
+def decode(tag: np.ndarray, payload: np.ndarray, table: Bands) -> np.ndarray:
     """Float bits of every lane from its tag and payload."""
     code = payload + np.where(tag == HALF, np.uint32(256), np.uint32(0))  # BYTE codes come first
     coded = np.where((tag == ZERO) | (tag == RAW), np.uint32(0), code)
@@ -103,24 +106,24 @@ def _rounded(bits, se, table):
     return np.minimum(bits + table.half[se] & table.keep[se], table.cap[se])
 
 
-def tag_words(tag):
+def tag_words(tag: np.ndarray) -> np.ndarray:
     """Tag words of groups of lanes: little-endian uint16, shape (n / GROUP,)."""
     lanes = tag.reshape(-1, GROUP).astype("<u2") << np.arange(0, 2 * GROUP, 2, dtype=np.uint16)
     return np.bitwise_or.reduce(lanes, axis=1).astype("<u2")
 
 
-def lane_tags(words):
+def lane_tags(words: np.ndarray) -> np.ndarray:
     """Tags of all lanes of tag words: uint8, shape (GROUP * n,)."""
     lanes = words[:, None] >> np.arange(0, 2 * GROUP, 2, dtype=np.uint16) & np.uint16(3)
     return lanes.astype(np.uint8).reshape(-1)
 
 
-def bytes_used(tag):
+def bytes_used(tag: np.ndarray) -> np.ndarray:
     """Which of a lane's four payload bytes are sent: bool, shape (n, 4)."""
     return np.arange(4, dtype=np.uint8) < SIZES[tag][:, None]
 
 
-def compiled(fast):
+def compiled(fast: bool | None) -> ModuleType | None:
     """The compiled twin, or None where numpy is asked for or numba is absent."""
     if fast is False or (fast is None and not _numba_present()):
         return None

@@ -26,7 +26,9 @@ def frame_bytes(payload: ArrayLike, head: int = HEAD) -> np.ndarray:
     return np.maximum(head + np.asarray(payload), SHORTEST) + AROUND
 
 
-def ratios(x, *, exponent: int = 117, prescale: int = 0, n_floats=FLOATS):
+def ratios(
+    x: np.ndarray, *, exponent: int = 117, prescale: int = 0, n_floats: int = FLOATS
+) -> dict[str, float | list[float]]:
     """Ratios of `x`, float32 of any shape, cut into packets of `n_floats`.
 
     Returns a dict: value_ratio, payload_ratio, wire_ratio against FP32; bf16_value_ratio and so on
@@ -50,7 +52,7 @@ def ratios(x, *, exponent: int = 117, prescale: int = 0, n_floats=FLOATS):
     }
 
 
-def fidelity(x, coded):
+def fidelity(x: np.ndarray, coded: np.ndarray) -> tuple[float, float]:
     """NMSE and largest absolute error of `coded` against `x`, over the finite values of `x`.
 
     Returns (nmse, max_abs_error). NMSE is the summed squared error over the summed square, 0 where

@@ -37,28 +37,30 @@ class Raw:
         self.n, self.rescale, self.image, self.mean = n, rescale, image, mean
         self.largest = largest
 
-    def own(self, values):
+    def own(self, values: np.ndarray) -> np.ndarray:
         """A node's values as they enter the sum."""
         return np.ascontiguousarray(values, np.float32)
 
-    def encode(self, values, leaves, *, is_leaf):
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
         """(op, p0, p1, payload) of a packet."""
         return Op.RAW, min(leaves, 255), 0, values.astype("<f4").tobytes()
 
-    def decode(self, header, payload):
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
         """Values of a packet; ValueError if they are malformed or made otherwise."""
         if len(payload) != 4 * header["elems"]:
             raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
         return np.frombuffer(payload, "<f4").astype(np.float32)
 
-    def add(self, partial, contribution):
+    def add(self, partial: np.ndarray, contribution: np.ndarray) -> np.ndarray:
         """The sum, in this order."""
         if self.largest:
             return maximum(partial, contribution)
         with np.errstate(all="ignore"):
             return add(partial, contribution)
 
-    def finish(self, values, leaves):
+    def finish(self, values: np.ndarray, leaves: int) -> np.ndarray:
         """What the root sends round."""
         if self.rescale and leaves < self.n:
             with np.errstate(all="ignore"):
@@ -79,10 +81,12 @@ class Raw16(Raw):
     def __init__(self, n, *, rescale=False, mean=False, largest=False):
         super().__init__(n, rescale=rescale, image=bf16.image, mean=mean, largest=largest)
 
-    def encode(self, values, leaves, *, is_leaf):
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
         return Op.RAW16, min(leaves, 255), 0, bf16.narrow(values).astype("<u2").tobytes()
 
-    def decode(self, header, payload):
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
         if len(payload) != 2 * header["elems"]:
             raise ValueError(f"payload must have {2 * header['elems']} bytes, not {len(payload)}")
         return bf16.widen(np.frombuffer(payload, "<u2"))
@@ -103,16 +107,18 @@ class Inceptionn(Raw):
         self.rounding = rounding
         self.p = ((mode == "paper") << 7 | exponent, prescale & 0xFF)
 
-    def encode(self, values, leaves, *, is_leaf):
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
         coded = inceptionn.compress(values, rounding=self.rounding, **self.settings)
         return Op.INC, *self.p, coded
 
-    def decode(self, header, payload):
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
         if (header["p0"], header["p1"]) != self.p:
             raise ValueError("the codec's settings are not the tensor's")
         return inceptionn.decompress(payload, header["elems"], **self.settings)
 
-    def finish(self, values, leaves):
+    def finish(self, values: np.ndarray, leaves: int) -> np.ndarray:
         values = super().finish(values, leaves)
         return inceptionn.image(values, rounding=self.rounding, **self.settings)
 
@@ -124,21 +130,23 @@ class Norms:
     dtype = np.uint32
     ops = {False: {Op.NORM}, True: {Op.NORM}}
 
-    def own(self, values):
+    def own(self, values: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(values, np.uint32)
 
-    def encode(self, values, leaves, *, is_leaf):
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
         return Op.NORM, min(leaves, 255), 0, values.astype("<u4").tobytes()
 
-    def decode(self, header, payload):
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
         if len(payload) != 4 * header["elems"]:
             raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
         return np.frombuffer(payload, "<u4").astype(np.uint32)
 
-    def add(self, partial, contribution):
+    def add(self, partial: np.ndarray, contribution: np.ndarray) -> np.ndarray:
         return np.maximum(partial, contribution)
 
-    def finish(self, values, leaves):
+    def finish(self, values: np.ndarray, leaves: int) -> np.ndarray:
         return values
 
 
@@ -169,13 +177,15 @@ class Thc:
         self.unit, self.elem_bits = max(worker.B, C or 1024), worker.b
         self.index_p = tuple(PARAMETERS[Op.THC_IDX].pack(**index_parameters(worker)))
 
-    def encode(self, values, leaves, *, is_leaf):
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
         """As of the others; `values` are indices where `is_leaf`, else sums."""
         if is_leaf:
             return Op.THC_IDX, *self.index_p, thc.pack(values, self.worker.b)
         return Op.THC_SUM, min(leaves, 255), W_CODES.index(self.w) << 6, thc.pack(values, self.w)
 
-    def decode(self, header, payload):
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
         op = header["op"]
         if op == Op.THC_IDX and (header["p0"], header["p1"]) != self.index_p:
             raise ValueError("the codec's settings are not the tensor's")
@@ -185,9 +195,9 @@ class Thc:
             return self.worker.table[thc.unpack(payload, self.worker.b, self.C)].astype(np.int64)
         return thc.unpack(payload, self.w, self.C).astype(np.int64)
 
-    def add(self, partial, contribution):
+    def add(self, partial: np.ndarray, contribution: np.ndarray) -> np.ndarray:
         return np.minimum(partial + contribution, (1 << self.w) - 1)
 
-    def finish(self, values, leaves):
+    def finish(self, values: np.ndarray, leaves: int) -> np.ndarray:
         missing = (self.n - leaves) * self.worker.g // 2
         return np.minimum(values + missing, (1 << self.w) - 1)

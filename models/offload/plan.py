@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradnic.interface.schedule_table import NOP, REDUCE
+from gradnic.interface.schedule_table import NOP, REDUCE, Table
 
 from ..schedule.traffic import written_out
 
@@ -69,7 +69,9 @@ class Plan:
     wanted : bool, shape (n_nodes, n_packets): packets of the result that a node ends with
     """
 
-    def __init__(self, table, n_elems, *, unit=SEQ_UNIT, packet=352):
+    def __init__(
+        self, table: Table, n_elems: int, *, unit: int = SEQ_UNIT, packet: int = 352
+    ) -> None:
         if n_elems < 1:
             raise ValueError(f"n_elems must be at least 1, not {n_elems!r}")
         if packet < SEQ_UNIT or packet % SEQ_UNIT:
@@ -91,34 +93,34 @@ class Plan:
         self.n_leaves = self.n_nodes if self.parts.any() else 1
         self._count_leaves()
 
-    def span(self, number):
+    def span(self, number: int) -> tuple[int, int]:
         """Elements start, stop of a packet."""
         chunk, j = divmod(number, self.per_chunk)
         start = chunk * self.chunk + j * self.packet
         return start, min(start + self.packet, (chunk + 1) * self.chunk, self.n_elems)
 
-    def number(self, offset):
+    def number(self, offset: int) -> int | None:
         """Number of the packet that starts at element `offset`, or None if none does."""
         chunk, within = divmod(offset, self.chunk)
         if offset >= self.n_elems or within % self.packet:
             return None
         return chunk * self.per_chunk + within // self.packet
 
-    def packet_of(self, elem):
+    def packet_of(self, elem: int) -> int:
         """Number of the packet that holds element `elem`."""
         chunk, within = divmod(elem, self.chunk)
         return chunk * self.per_chunk + within // self.packet
 
-    def packets(self, first, stop):
+    def packets(self, first: int, stop: int) -> range:
         """Range of the packets of chunks first .. stop - 1 that have elements."""
         low, high = (min(c * self.per_chunk, self.n_packets) for c in (first, stop))
         return range(low, high)
 
-    def blocks(self, first, last, size):
+    def blocks(self, first: int, last: int, size: int) -> slice:
         """Slice of the blocks of `size` elements that packets first .. last have elements of."""
         return slice(self.span(first)[0] // size, -(-self.span(last)[1] // size))
 
-    def check(self, number, norms, size):
+    def check(self, number: int, norms: np.ndarray, size: int) -> int:
         """Low 20 bits of the XOR of the agreed norms of a packet's blocks: its ARG's check."""
         return int(np.bitwise_xor.reduce(norms[self.blocks(number, number, size)])) & CHECK
 

@@ -18,7 +18,7 @@ def chunk_length(n_elems: int, n_chunks: int) -> int:
     return -(-n_elems // (16 * n_chunks)) * 16
 
 
-def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def add(a: np.ndarray, b: np.ndarray | np.float32) -> np.ndarray:
     """a + b; float32 with one NaN, integers as numpy has them. Same shape and type as `a`."""
     total = a + b
     if total.dtype == np.float32:
