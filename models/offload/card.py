@@ -13,6 +13,8 @@ bounded loss; their composition is ours.
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gradnic.interface.formats import (
     ETHERNET,
     GRADNIC,
@@ -108,10 +110,10 @@ class Card:
     counters : collections.Counter
         Drops by reason: ``bad``, ``length``, ``checksum``, ``format``, ``owner``, ``config``,
         ``codec``, ``stale``, ``not_ready``, ``duplicate``, ``late``, ``early``; and ``data``,
-        ``probes``, ``stops``, ``bitmaps``, ``again`` (sent), ``marked`` (arrived with CE).
+        ``probes``, ``stops``, ``bitmaps``, ``retransmitted``, ``marked`` (arrived with CE).
     """
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tensors = {t.tensor: t for t in settings.tensors}
         self.places = {t.tensor: i for i, t in enumerate(settings.tensors)}
@@ -135,7 +137,7 @@ class Card:
         self.to_host = []
         self.counters = Counter()
 
-    def arm(self, tensor, gen, values):
+    def arm(self, tensor: int, gen: int, values: np.ndarray) -> None:
         """Start a round: the host's values are in place. At most two rounds of a tensor.
 
         values : float32 or uint32 (n_elems,); the blocks of floats for THC.
@@ -153,7 +155,7 @@ class Card:
         self.tagger.end_round(self.places[tensor])
         self.changed = True
 
-    def release(self, tensor, gen):
+    def release(self, tensor: int, gen: int) -> None:
         """The host has read the result of a round that is `done`; its memory may be used anew."""
         if not self.rounds[tensor, gen].done:
             raise ValueError(f"round {gen} of tensor {tensor} is not done")
@@ -362,7 +364,7 @@ class Card:
             path = self.own.udp_port + run.sending.path
             return self._control(Subtype.PROBE, header, run.to, path, arg=header["arg"])[1]
         packet = run.packets[what - run.first]
-        self.counters["again"] += retx
+        self.counters["retransmitted"] += retx
         fields = {
             "ph": run.ph, "op": packet.op, "imp": packet.important, "retx": retx,
             "last": int(what == round_.tensor.plan.n_packets - 1), "set": round_.gen & 1,

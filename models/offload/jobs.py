@@ -11,8 +11,10 @@ section 6.13: all processes call collectives of a communicator in the same order
 """
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +35,9 @@ from gradnic.interface.job import (
     Refusal,
     collective_of,
 )
+from gradnic.interface.schedule_table import Table
 
+from ..schedule.topology import Topology
 from ..transport.tagger import Rules
 from . import bf16
 from .card import Card, Settings, ahead
@@ -107,10 +111,32 @@ class JobCard(Card):
     overruns : int, posts that found the queue full
     """
 
-    def __init__(self, settings, tables, memory, *, regions=None, n_active=2, packet=352,
-                 max_elems=352, n_packets=16384, inceptionn=None, watchdog=0, gives_up=True,
-                 thc=None, feedback=True, inc=True, bf16=True, scale=True, maxima=True, n_ranks=4,
-                 landing=None, scratch=None, placed=True, scratch_placed=True):  # fmt: skip
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Sequence[Table],
+        memory: np.ndarray,
+        *,
+        regions: Iterable[tuple[int, int]] | None = None,
+        n_active: int = 2,
+        packet: int = 352,
+        max_elems: int = 352,
+        n_packets: int = 16384,
+        inceptionn: dict | None = None,
+        watchdog: int = 0,
+        gives_up: bool = True,
+        thc: dict | None = None,
+        feedback: bool = True,
+        inc: bool = True,
+        bf16: bool = True,
+        scale: bool = True,
+        maxima: bool = True,
+        n_ranks: int = 4,
+        landing: int | None = None,
+        scratch: int | None = None,
+        placed: bool = True,
+        scratch_placed: bool = True,
+    ) -> None:
         if not 1 <= n_active <= ACTIVE:
             raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
         if len(tables) > TABLES:
@@ -129,11 +155,11 @@ class JobCard(Card):
         self.n_ranks, self.landing, self.scratch = n_ranks, landing, scratch
         self.placed, self.scratch_placed = placed, scratch_placed
         self.queue, self.completions = deque(), deque()
-        self.contexts = [None] * n_active
+        self.contexts: list[Any] = [None] * n_active
         self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
         self.overruns = self.n_started = self.now = 0
 
-    def post(self, job, now=None):
+    def post(self, job: Job, now: int | None = None) -> bool:
         """Queue a job; False if the queue is full: nothing is lost, it may be posted again."""
         if len(self.queue) >= QUEUE:
             self.overruns += 1
@@ -141,7 +167,7 @@ class JobCard(Card):
         self.queue.append(Waiting(job, self.now if now is None else now))
         return True
 
-    def abort(self, id):
+    def abort(self, id: int) -> bool:
         """End the oldest job with this id, active or waiting; False if there is none.
 
         An active job ends at once. A waiting one keeps its place, and ends when it is the oldest.
@@ -156,7 +182,7 @@ class JobCard(Card):
                 return True
         return False
 
-    def take(self):
+    def take(self) -> Completion | None:
         """The oldest completion, or None; it leaves the ring."""
         return self.completions.popleft() if self.completions else None
 
@@ -202,7 +228,7 @@ class JobCard(Card):
             return Refusal.FEEDBACK
         return Refusal.NONE
 
-    def idle(self):
+    def idle(self) -> bool:
         """Whether no job waits or is active."""
         return not self.queue and not any(self.contexts)
 
@@ -366,7 +392,7 @@ class JobCard(Card):
         elif now - context.since >= self.watchdog:
             self._end(context, JobStatus.STUCK, detail=round_.oldest)
 
-    def renew(self):
+    def renew(self) -> None:
         """The circuit was stuck and has reset what its contexts share (`renewals`): active jobs end
         as those whose memory failed, frames inside are lost, and what waits goes on. A reset in a
         calm has no twin: hosts see nothing of it.
@@ -425,7 +451,16 @@ class JobCluster(Cluster):
     taking : set of the nodes whose hosts take completions at once
     """
 
-    def __init__(self, tables, topology, n_bytes, *, settings=None, n_active=2, **options):
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        topology: Topology,
+        n_bytes: int,
+        *,
+        settings: dict | None = None,
+        n_active: int = 2,
+        **options: Any,
+    ) -> None:
         rules = Rules(n_layers=8, n_tensors=n_active, back_layer_start=0)
         books = [{} for _ in range(topology.n_nodes)]
         for table in tables:
@@ -443,11 +478,11 @@ class JobCluster(Cluster):
         self.ended = [{} for _ in self.cards]
         self.taking = set(range(len(self.cards)))
 
-    def post(self, node, job):
+    def post(self, node: int, job: Job) -> None:
         """Hand a job to a node's host, which posts in this order."""
         self.to_post[node].append(job)
 
-    def busy(self):
+    def busy(self) -> bool:
         return any(self.to_post) or super().busy()
 
     def step(self, faults):
@@ -461,6 +496,6 @@ class JobCluster(Cluster):
 
 
 @lru_cache(maxsize=256)
-def plan_of(table, n_elems, packet, unit=SEQ_UNIT):
+def plan_of(table: Table, n_elems: int, packet: int, unit: int = SEQ_UNIT) -> Plan:
     """The `Plan` of a tensor, made once for all cards."""
     return Plan(table, n_elems, unit=unit, packet=packet)

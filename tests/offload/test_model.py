@@ -52,7 +52,7 @@ def test_without_bound_every_replica_is_exact(spelling, algorithm, n, packet):
     np.testing.assert_array_equal(made.results(0xFFFF).view(np.uint32), want.view(np.uint32))
     assert made.missing(0xFFFF) == 0
     assert total(made, "duplicate") > 0
-    assert total(made, "again") > 0
+    assert total(made, "retransmitted") > 0
 
 
 def test_a_dead_path_holds_nothing_up():
@@ -61,7 +61,7 @@ def test_a_dead_path_holds_nothing_up():
     made.run(LinkFaults(dead=(0, 5)))
     want = in_order(made.table, x)
     np.testing.assert_array_equal(made.results(1).view(np.uint32), want.view(np.uint32))
-    assert total(made, "again") > 0
+    assert total(made, "retransmitted") > 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "paper", "prescale": -2}])
