@@ -83,6 +83,7 @@ def run(
 ):  # fmt: skip
     """Run jobs, show and write what came of them; exit status 1 if anything differs."""
     from gradnic.models.schedule.builders.collectives import ROOTED  # needs SciPy, as the rest
+    from gradnic.models.schedule.topology import parse
     from gradnic.sim.frame import pcap
     from gradnic.sim.offload import job_list, job_run
     from gradnic.sim.offload.dram import timing
@@ -105,12 +106,14 @@ def run(
     screen = console(json_file)
     if n_engines and n_engines > n_active:
         raise ValueError(f"engines must be 1 to {n_active}, as there are jobs, not {n_engines}")
+    rate = parse(topology).rate_behind(4 * (port_lanes or lanes))
     with Progress() as progress:
         progress.add_task("cards of RTL", total=None)
         outcome = job_run.cosim(
             topology, algorithm, posted, chunks=chunks, lanes=lanes, n_active=n_active,
             n_engines=n_engines or 0, faults=faults, settings=settings, block=block,
-            watchdog=watchdog, p=p, at_share=at_share, port_bytes=port_lanes and 4 * port_lanes,
+            watchdog=watchdog, p=p, at_share=at_share, link_bytes=rate,
+            port_bytes=port_lanes and 4 * port_lanes,
             **{"queues" if egress == "card" else "switches": queues},
             dram=timing(memory, channels, 4 * lanes, clock) if memory else None,
         )  # fmt: skip
@@ -142,7 +145,7 @@ def run(
         )
     show_verdict(screen, outcome.ok, outcome.first)
     if plot_file:
-        picture = drawn(outcome, posted, link_bytes=4 * (port_lanes or lanes), title=title)
+        picture = drawn(outcome, posted, link_bytes=rate, title=title)
         write_picture(plot_file, picture, dpi=110)
     if pcap_file:
         pcap.write_pcap(pcap_file, [(at, frame) for at, *_, frame in outcome.sent])
@@ -165,6 +168,7 @@ def run(
             "codec": codec,
             "lanes": lanes,
             "port_lanes": port_lanes or lanes,
+            "link_bytes_per_cycle": rate,
             **(
                 {"frames_dropped": outcome.dropped, "frames_marked": outcome.marked}
                 if queues

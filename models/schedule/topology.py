@@ -119,6 +119,12 @@ class Topology:
             return np.full(self.n_links, float(default))
         return np.where(np.isnan(self.latency), default, self.latency)
 
+    def rate_behind(self, port_bytes: float) -> float:
+        """Bytes a cycle of all links behind ports of `port_bytes`: the slowest link's at 1 GHz,
+        where bandwidths have a unit, and a port's at most.
+        """
+        return min(self.bytes_per_cycle or port_bytes, port_bytes)
+
     @property
     def direct(self) -> bool:
         """True where every vertex computes: no switches."""

@@ -194,7 +194,7 @@ def cosim(
     faults = faults or LinkFaults()
     topology = parse(spelling)
     port_bytes = 4 * (port_lanes or lanes)
-    rate = min(topology.bytes_per_cycle or port_bytes, port_bytes)
+    rate = topology.rate_behind(port_bytes)
     card = of_offload_card(lanes, port_lanes, delay=faults.delay)
     card = replace(card, link_bytes_per_cycle=rate)
     n_bytes = gradients.nbytes // len(gradients)
