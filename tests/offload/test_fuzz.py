@@ -158,7 +158,7 @@ def test_kinds_break_what_they_say():
 def test_lanes_are_of_the_other_card():
     found = CliRunner().invoke(command, ["--card", "offload", "--lanes", "8"])
     assert found.exit_code == 2
-    assert "that of jobs; the offload card is played with 4" in found.output
+    assert "those of jobs and rounds; the offload card is played with 4" in found.output
 
 
 @pytest.mark.slow  # the library of gates takes minutes to build
