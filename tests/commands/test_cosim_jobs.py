@@ -18,12 +18,16 @@ from gradnic.interface.job import JobCodec, JobStatus, Refusal
 def test_links_run_at_the_rate_of_a_file(tmp_path):
     """GB/s of ASTRA-sim are bytes a cycle at 1 GHz; a port of 4 lanes takes 16."""
     cycles = {}
+    jobs = tmp_path / "jobs.json"
+    told = [{"bytes": 12288}, {"bytes": 64, "kind": "bf16"}]  # a card that takes all
+    jobs.write_text(json.dumps(told))
     for rate in 2, 64:
         file, report = tmp_path / "ring.json", tmp_path / "report.json"
         lists = {"topology": ["Ring"], "npus_count": [3], "bandwidth": [rate], "latency": [1]}
         file.write_text(json.dumps(lists))
-        words = f"cosim card --topology file:{file} --algorithm ring --buckets 1 --bytes 12KiB"
-        result = CliRunner().invoke(cli.cli, [*words.split(), "--json", str(report)])
+        words = f"cosim card --topology file:{file} --algorithm ring --jobs {jobs}"
+        words += f" --json {report}"
+        result = CliRunner().invoke(cli.cli, words.split())
         assert result.exit_code == 0, result.output
         got = json.loads(report.read_text())
         assert got["link_bytes_per_cycle"] == min(rate, 16)
