@@ -17,7 +17,7 @@ def spread(netlist, globally):
     cells = netlist["cells"]
     registers = [cell for cell in cells.values() if cell["type"] == "TRELLIS_FF"]
     port = netlist["ports"]["rst"]["bits"][0]
-    first = next((cell for cell in registers if port in cell["connections"]["DI"]), None)
+    first = next((cell for cell in registers if port in cell["connections"].get("DI", [])), None)
     if first is None:
         return  # no register has a reset
     (reset,) = first["connections"]["Q"]
