@@ -62,10 +62,7 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collectiv
     if card == "direct" and lanes == 4:
         raise click.UsageError("--lanes must be 8, 16 or 32 with --card direct, not 4")
     lanes = lanes or _OFFLOAD_LANES
-    if port_lanes and port_lanes > lanes:
-        raise click.UsageError(
-            f"--port-lanes must be at most {lanes}, the --lanes, not {port_lanes}"
-        )
+    check_port_lanes(port_lanes, lanes)
     port_bytes = 4 * (port_lanes or lanes)
     if card == "offload" and (link_bytes_per_cycle or 0) > port_bytes:
         raise click.UsageError(
@@ -103,6 +100,14 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
     longest = topology.latencies(link_latency).max(initial=0)
     covers = math.ceil(2 * longest * link["link_bytes_per_cycle"])
     return Network(**link, **others, buffer=buffer or max(Network.buffer, covers))
+
+
+def check_port_lanes(port_lanes, lanes):
+    """UsageError for ports that are wider than the card."""
+    if port_lanes and port_lanes > lanes:
+        raise click.UsageError(
+            f"--port-lanes must be at most {lanes}, the --lanes, not {port_lanes}"
+        )
 
 
 def rate_of_file(topology, port_bytes, name="--link-bytes-per-cycle"):

@@ -9,6 +9,7 @@ from gradnic.progress import Progress
 from gradnic.quantities import option
 
 from . import cosim_jobs
+from .card_options import check_port_lanes
 from .cosim_jobs import job_options
 from .cosim_parts import (
     Machine,
@@ -113,8 +114,7 @@ def command(
     q.only_with(p or jobs_file, "a share that may miss: --p or --jobs", "give_up")
     q.only_with(memory, "DRAM, with --memory", "channels", "clock")
     q.only_with(queue, "queues: --queue", "mark", "egress")
-    if port_lanes and port_lanes > lanes:
-        raise ValueError(f"port-lanes must be 1 to {lanes}, the --lanes, not {port_lanes}")
+    check_port_lanes(port_lanes, lanes)
     mark = mark or min(MARK, queue)
     _check_queue(queue, mark, lanes if egress == "card" else None)
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
@@ -196,16 +196,16 @@ def command(
 def _check_queue(queue, mark, lanes):
     """ValueError for bytes of an egress queue that cannot be; lanes : of the card that has it."""
     if queue and mark > queue:
-        raise ValueError(f"mark must be 1 to {queue}, the bytes of the queue, not {mark}")
+        raise ValueError(f"--mark must be 1 to {queue}, the bytes of the queue, not {mark}")
     if 0 < queue < FRAME:
-        raise ValueError(f"queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
+        raise ValueError(f"--queue must be 0, or {FRAME} bytes at least for a frame, not {queue}")
     if lanes:
         from gradnic.hdl.frame.queue_rules import most_beats
         from gradnic.hdl.offload.port_exit import longest_frame
 
         most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
         if queue > most:
-            raise ValueError(f"queue must be at most {most} bytes in a card, not {queue}")
+            raise ValueError(f"--queue must be at most {most} bytes in a card, not {queue}")
 
 
 def _rows(outcome, found, n_floats, p):
