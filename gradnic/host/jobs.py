@@ -21,7 +21,7 @@ from gradnic.interface.job import (
 from gradnic.interface.params import check_range
 
 from .driver import octets_of
-from .offload_driver import OffloadDriver, _entry
+from .offload_driver import OffloadDriver, _entry, built
 
 _TABLES = {*offload.Table, job_card.JOBS} - {offload.Table.ALLOWANCES, offload.Table.CHECKS}
 _WIDTHS = 8, 12, 16  # bits of a sum of THC
@@ -78,35 +78,23 @@ class JobDriver(OffloadDriver):
         self._bits: dict[str, int] | None = None  # as the card has them, once it was asked
         self._thc: tuple[int, int, int, int] | None = None
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of a table, at most; table k has those from k * n_rows on."""
-        return self._of_build("rows")
+    n_rows: int = built("rows")
+    """Rows of a table, at most; table k has those from k * n_rows on."""
 
-    @property
-    def n_chunks(self) -> int:
-        """Chunks of a table, at most; table k has those from k * n_chunks on."""
-        return self._of_build("chunks")
+    n_chunks: int = built("chunks")
+    """Chunks of a table, at most; table k has those from k * n_chunks on."""
 
-    @property
-    def n_peers(self) -> int:
-        """Peer indices of a table; table k has those from k * n_peers on."""
-        return self._of_build("peers")
+    n_peers: int = built("peers")
+    """Peer indices of a table; table k has those from k * n_peers on."""
 
-    @property
-    def n_active(self) -> int:
-        """Contexts: jobs side by side."""
-        return self._of_build("n_active")
+    n_active: int = built("n_active")
+    """Contexts: jobs side by side."""
 
-    @property
-    def n_engines(self) -> int:
-        """Rounds side by side, each with landing areas; a job is in one for a part of its time."""
-        return self._of_build("n_engines")
+    n_engines: int = built("n_engines")
+    """Rounds side by side, each with landing areas; a job is in one for a part of its time."""
 
-    @property
-    def n_tables(self) -> int:
-        """Tables that can be loaded, under the numbers from 0 on."""
-        return self._of_build("n_tables")
+    n_tables: int = built("n_tables")
+    """Tables that can be loaded, under the numbers from 0 on."""
 
     def _ask(self):
         told, status = super()._ask(), self.get("status")

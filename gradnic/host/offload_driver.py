@@ -96,6 +96,11 @@ def _entry(**fields):
     return entry
 
 
+def built(name: str) -> Any:
+    """An attribute that the card was built with: what the driver was told, or else asks."""
+    return property(lambda driver: driver._of_build(name))
+
+
 class OffloadDriver(Driver):
     """The offload card: tables, a tensor, rounds.
 
@@ -142,20 +147,14 @@ class OffloadDriver(Driver):
     def _of_build(self, name):
         return self._told[name] if name in self._told else self._build[name]
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of a beat: regions begin at multiples of it."""
-        return self._of_build("bytes")
+    n_bytes: int = built("bytes")
+    """Bytes of a beat: regions begin at multiples of it."""
 
-    @property
-    def n_ports(self) -> int:
-        """Ethernet ports of the card."""
-        return self._of_build("ports")
+    n_ports: int = built("ports")
+    """Ethernet ports of the card."""
 
-    @property
-    def n_ranks(self) -> int:
-        """Contributions of a chunk, at most."""
-        return self._of_build("ranks")
+    n_ranks: int = built("ranks")
+    """Contributions of a chunk, at most."""
 
     @cached_property
     def layout(self) -> Any:

@@ -235,150 +235,99 @@ class Header:
         return {name: (shift + 8 * (self.stop - end), mask) for name, shift, mask in unsigned}
 
 
-ETHERNET = Header(
-    "ethernet",
-    0,
-    14,
-    (
-        Field("destination", 0, 48, doc="MAC address of the receiver"),
-        Field("source", 6, 48, doc="MAC address of the sender"),
-        Field("ethertype", 12, 16, doc="0x0800 for IPv4"),
-    ),
-)
+ETHERNET = Header("ethernet", 0, 14, (
+    Field("destination", 0, 48, doc="MAC address of the receiver"),
+    Field("source", 6, 48, doc="MAC address of the sender"),
+    Field("ethertype", 12, 16, doc="0x0800 for IPv4"),
+))  # fmt: skip
 
-IPV4 = Header(
-    "ipv4",
-    14,
-    20,
-    (
-        Field("version", 14, 4, 4, doc="4"),
-        Field("ihl", 14, 4, doc="header length in 32-bit words; 5 without options"),
-        Field("tos", 15, 8, doc="DSCP and ECN in one byte"),
-        Field("dscp", 15, 6, 2, doc="class of service"),
-        Field("ecn", 15, 2, doc="0 not capable, 1 and 2 capable, 3 congestion experienced"),
-        Field("total_length", 16, 16, doc="bytes from the IP header to the end of the payload"),
-        Field("identification", 18, 16, doc="of the datagram, for reassembly"),
-        Field("reserved", 20, 1, 15, doc="0"),
-        Field("dont_fragment", 20, 1, 14, doc="may not be fragmented"),
-        Field("more_fragments", 20, 1, 13, doc="another fragment follows"),
-        Field("fragment_offset", 20, 13, doc="in units of 8 bytes"),
-        Field("ttl", 22, 8, doc="hops left"),
-        Field("protocol", 23, 8, doc="17 for UDP"),
-        Field("checksum", 24, 16, doc="one's complement sum over the header"),
-        Field("source", 26, 32, doc="IP address of the sender"),
-        Field("destination", 30, 32, doc="IP address of the receiver"),
-    ),
-)
+IPV4 = Header("ipv4", 14, 20, (
+    Field("version", 14, 4, 4, doc="4"),
+    Field("ihl", 14, 4, doc="header length in 32-bit words; 5 without options"),
+    Field("tos", 15, 8, doc="DSCP and ECN in one byte"),
+    Field("dscp", 15, 6, 2, doc="class of service"),
+    Field("ecn", 15, 2, doc="0 not capable, 1 and 2 capable, 3 congestion experienced"),
+    Field("total_length", 16, 16, doc="bytes from the IP header to the end of the payload"),
+    Field("identification", 18, 16, doc="of the datagram, for reassembly"),
+    Field("reserved", 20, 1, 15, doc="0"),
+    Field("dont_fragment", 20, 1, 14, doc="may not be fragmented"),
+    Field("more_fragments", 20, 1, 13, doc="another fragment follows"),
+    Field("fragment_offset", 20, 13, doc="in units of 8 bytes"),
+    Field("ttl", 22, 8, doc="hops left"),
+    Field("protocol", 23, 8, doc="17 for UDP"),
+    Field("checksum", 24, 16, doc="one's complement sum over the header"),
+    Field("source", 26, 32, doc="IP address of the sender"),
+    Field("destination", 30, 32, doc="IP address of the receiver"),
+))  # fmt: skip
 
-UDP = Header(
-    "udp",
-    34,
-    8,
-    (
-        Field("source_port", 34, 16, doc="path entropy"),
-        Field("destination_port", 36, 16, doc="29440 by default for gradnic"),
-        Field("length", 38, 16, doc="bytes of UDP header and payload"),
-        Field("checksum", 40, 16, doc="0 where none was computed"),
-    ),
-)
+UDP = Header("udp", 34, 8, (
+    Field("source_port", 34, 16, doc="path entropy"),
+    Field("destination_port", 36, 16, doc="29440 by default for gradnic"),
+    Field("length", 38, 16, doc="bytes of UDP header and payload"),
+    Field("checksum", 40, 16, doc="0 where none was computed"),
+))  # fmt: skip
 
-GRADNIC = Header(
-    "gradnic",
-    GRADNIC_START,
-    GRADNIC_BYTES,
-    (
-        Field("ver", 42, 2, 6, doc="1"),
-        Field("ph", 42, 1, 5, doc="0 reduce, push, up; 1 gather, pull, down"),
-        Field("rf", 42, 1, 4, doc="refilled INCEPTIONN payload, seq is the first group"),
-        Field("op", 42, 4, doc="payload kind, see Op"),
-        Field("imp", 43, 1, 7, doc="important"),
-        Field("last", 43, 1, 6, doc="last packet of the tensor"),
-        Field("retx", 43, 1, 5, doc="sent again"),
-        Field("set", 43, 1, 4, doc="slot set, gen[0]"),
-        Field("ovf", 43, 1, 3, doc="overflow, sticky"),
-        Field("coll", 43, 1, 2, doc="slot collision, to the host"),
-        Field("ecn", 43, 1, 1, doc="congestion seen, sticky, or its echo"),
-        Field("part", 43, 1, 0, doc="closed with contributors missing"),
-        Field("job", 44, 8, doc="job"),
-        Field("src", 45, 8, doc="sender index, bit number in the bitmap; 0xFF aggregator"),
-        Field("gen", 46, 16, doc="slot generation, or tensor round"),
-        Field("lc", 48, 3, 13, doc="layer class, queue number"),
-        Field("slot", 48, 13, doc="slot"),
-        Field("tensor", 50, 16, doc="tensor"),
-        Field("tree", 52, 8, doc="MultiTree flow; 0 ring or star"),
-        Field("seq", 53, 24, doc="packet or chunk number"),
-        Field("elems", 56, 16, doc="true element count of this packet"),
-        Field("p0", 58, 8, doc="parameter 0, its meaning is set by op"),
-        Field("p1", 59, 8, doc="parameter 1, its meaning is set by op"),
-        Field("arg", 60, 32, doc="timestamp, contributor bitmap or norm check, by op and ph"),
-    ),
-)
+GRADNIC = Header("gradnic", GRADNIC_START, GRADNIC_BYTES, (
+    Field("ver", 42, 2, 6, doc="1"),
+    Field("ph", 42, 1, 5, doc="0 reduce, push, up; 1 gather, pull, down"),
+    Field("rf", 42, 1, 4, doc="refilled INCEPTIONN payload, seq is the first group"),
+    Field("op", 42, 4, doc="payload kind, see Op"),
+    Field("imp", 43, 1, 7, doc="important"),
+    Field("last", 43, 1, 6, doc="last packet of the tensor"),
+    Field("retx", 43, 1, 5, doc="sent again"),
+    Field("set", 43, 1, 4, doc="slot set, gen[0]"),
+    Field("ovf", 43, 1, 3, doc="overflow, sticky"),
+    Field("coll", 43, 1, 2, doc="slot collision, to the host"),
+    Field("ecn", 43, 1, 1, doc="congestion seen, sticky, or its echo"),
+    Field("part", 43, 1, 0, doc="closed with contributors missing"),
+    Field("job", 44, 8, doc="job"),
+    Field("src", 45, 8, doc="sender index, bit number in the bitmap; 0xFF aggregator"),
+    Field("gen", 46, 16, doc="slot generation, or tensor round"),
+    Field("lc", 48, 3, 13, doc="layer class, queue number"),
+    Field("slot", 48, 13, doc="slot"),
+    Field("tensor", 50, 16, doc="tensor"),
+    Field("tree", 52, 8, doc="MultiTree flow; 0 ring or star"),
+    Field("seq", 53, 24, doc="packet or chunk number"),
+    Field("elems", 56, 16, doc="true element count of this packet"),
+    Field("p0", 58, 8, doc="parameter 0, its meaning is set by op"),
+    Field("p1", 59, 8, doc="parameter 1, its meaning is set by op"),
+    Field("arg", 60, 32, doc="timestamp, contributor bitmap or norm check, by op and ph"),
+))  # fmt: skip
 
+_LEAVES = Field("leaves", 58, 8, doc="leaf count")
 PARAMETERS = {
-    Op.RAW: Header("raw", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
-    Op.RAW16: Header("raw16", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
-    Op.NORM: Header("norm", 58, 2, (Field("leaves", 58, 8, doc="leaf count"),)),
-    Op.INC: Header(
-        "inc",
-        58,
-        2,
-        (
-            Field("paper", 58, 1, 7, doc="1 paper mode, 0 strict mode"),
-            Field("exponent", 58, 7, doc="biased exponent E of the error bound, 113 to 126"),
-            Field("prescale", 59, 8, signed=True, doc="PS, the coded value is f * 2^PS"),
-        ),
-    ),
-    Op.INT32: Header(
-        "int32",
-        58,
-        2,
-        (
-            Field("e0", 58, 8, signed=True, doc="block exponent of this chunk"),
-            Field("e1", 59, 8, signed=True, doc="block exponent of the next chunk"),
-        ),
-    ),
-    Op.THC_IDX: Header(
-        "thc_idx",
-        58,
-        2,
-        (
-            Field("bits", 58, 3, 5, doc="bits per index less 1"),
-            Field("p", 58, 3, 2, doc="truncation share: 1/16 is 0, 1/1024 is 6, 7 other"),
-            Field("block", 58, 2, doc="log4 of the block size, less 3"),
-            Field("g", 59, 8, doc="granularity of the table"),
-        ),
-    ),
-    Op.THC_SUM: Header(
-        "thc_sum",
-        58,
-        2,
-        (
-            Field("leaves", 58, 8, doc="leaf count"),
-            Field("w", 59, 2, 6, doc="bits per sum: 0 is 8, 1 is 12, 2 is 16"),
-        ),
-    ),
-    Op.HOST: Header(
-        "host",
-        58,
-        2,
-        (
-            Field(
-                "kind", 58, 8, doc="what is asked or told, see `gradnic.interface.host_frame.Kind`"
-            ),
-            Field("status", 59, 8, doc="of an answer, see `gradnic.interface.host_frame.Status`"),
-        ),
-    ),
-    Op.CONTROL: Header(
-        "control",
-        58,
-        2,
-        (
-            Field("form", 58, 1, 7, doc="form of the body"),
-            Field("subtype", 58, 4, doc="1 PROBE, 2 BITMAP, 3 STOP, 4 STALE, 5 NOT_READY"),
-            Field("ce_share", 59, 8, doc="CE share since the last echo, in 1/256"),
-        ),
-    ),
-}
+    Op.RAW: Header("raw", 58, 2, (_LEAVES,)),
+    Op.RAW16: Header("raw16", 58, 2, (_LEAVES,)),
+    Op.NORM: Header("norm", 58, 2, (_LEAVES,)),
+    Op.INC: Header("inc", 58, 2, (
+        Field("paper", 58, 1, 7, doc="1 paper mode, 0 strict mode"),
+        Field("exponent", 58, 7, doc="biased exponent E of the error bound, 113 to 126"),
+        Field("prescale", 59, 8, signed=True, doc="PS, the coded value is f * 2^PS"),
+    )),
+    Op.INT32: Header("int32", 58, 2, (
+        Field("e0", 58, 8, signed=True, doc="block exponent of this chunk"),
+        Field("e1", 59, 8, signed=True, doc="block exponent of the next chunk"),
+    )),
+    Op.THC_IDX: Header("thc_idx", 58, 2, (
+        Field("bits", 58, 3, 5, doc="bits per index less 1"),
+        Field("p", 58, 3, 2, doc="truncation share: 1/16 is 0, 1/1024 is 6, 7 other"),
+        Field("block", 58, 2, doc="log4 of the block size, less 3"),
+        Field("g", 59, 8, doc="granularity of the table"),
+    )),
+    Op.THC_SUM: Header("thc_sum", 58, 2, (
+        _LEAVES,
+        Field("w", 59, 2, 6, doc="bits per sum: 0 is 8, 1 is 12, 2 is 16"),
+    )),
+    Op.HOST: Header("host", 58, 2, (
+        Field("kind", 58, 8, doc="what is asked or told, see `gradnic.interface.host_frame.Kind`"),
+        Field("status", 59, 8, doc="of an answer, see `gradnic.interface.host_frame.Status`"),
+    )),
+    Op.CONTROL: Header("control", 58, 2, (
+        Field("form", 58, 1, 7, doc="form of the body"),
+        Field("subtype", 58, 4, doc="1 PROBE, 2 BITMAP, 3 STOP, 4 STALE, 5 NOT_READY"),
+        Field("ce_share", 59, 8, doc="CE share since the last echo, in 1/256"),
+    )),
+}  # fmt: skip
 """Fields of p0 and p1 by `Op`."""
 
 HEAD = (ETHERNET, IPV4, UDP, GRADNIC)

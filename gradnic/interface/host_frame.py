@@ -64,25 +64,20 @@ class Drop(IntEnum):
     FORMAT = 5  # OP is not 14, or ELEMS and payload are not as the kind wants them
 
 
-HEAD = Header(
-    "host_head",
-    46,
-    HEAD_BYTES - 46,
-    (
-        Field("address", 46, 48, doc="byte address in memory, or of a register"),
-        Field("seq", 53, 24, doc="number of the request; of an EVENT: its own"),
-        Field("elems", 56, 16, doc="bytes: of the payload, asked for, or the longest payload that "
-              "the host takes (HELLO)"),
-        Field("kind", 58, 8, doc="0 READ_REG, 1 WRITE_REG, 2 READ, 3 WRITE, 4 DATA, 5 ACK, "
-              "6 EVENT, 7 POST, 8 HELLO"),
-        Field("status", 59, 8, doc="0 done, 1 outside, 2 unaligned, 3 memory error, 4 unknown, "
-              "5 queue full, 6 not of the session"),
-        Field("session", 60, 32, doc="all but ACKs of the card: the session"),
-        Field("next", 60, 16, doc="ACKs of the card: low bits of the next SEQ that is expected"),
-        Field("credits", 62, 16, doc="ACKs of the card: units of 64 bytes that may be on their way "
-              "from next on"),
-    ),
-)  # fmt: skip
+HEAD = Header("host_head", 46, HEAD_BYTES - 46, (
+    Field("address", 46, 48, doc="byte address in memory, or of a register"),
+    Field("seq", 53, 24, doc="number of the request; of an EVENT: its own"),
+    Field("elems", 56, 16, doc="bytes: of the payload, asked for, or the longest payload that "
+          "the host takes (HELLO)"),
+    Field("kind", 58, 8, doc="0 READ_REG, 1 WRITE_REG, 2 READ, 3 WRITE, 4 DATA, 5 ACK, "
+          "6 EVENT, 7 POST, 8 HELLO"),
+    Field("status", 59, 8, doc="0 done, 1 outside, 2 unaligned, 3 memory error, 4 unknown, "
+          "5 queue full, 6 not of the session"),
+    Field("session", 60, 32, doc="all but ACKs of the card: the session"),
+    Field("next", 60, 16, doc="ACKs of the card: low bits of the next SEQ that is expected"),
+    Field("credits", 62, 16, doc="ACKs of the card: units of 64 bytes that may be on their way "
+          "from next on"),
+))  # fmt: skip
 """What host frames have in bytes 46 to 63; bytes 44, 45 and 52 are 0 and not looked at."""
 
 OPTIONS = (
@@ -90,35 +85,30 @@ OPTIONS = (
 )  # fmt: skip
 """Bits of ``options``, lowest first: as in the register ``status``."""
 
-HELLO = Header(
-    "hello",
-    0,
-    64,
-    (
-        Field("format", 0, 16, doc="version of this format: 1"),
-        Field("map", 2, 16, doc="version of the register map: 1"),
-        Field("beat_bytes", 4, 8, doc="bytes of a beat of the card"),
-        Field("n_ports", 5, 8, doc="Ethernet ports"),
-        Field("n_active", 6, 8, doc="jobs side by side"),
-        Field("n_tables", 7, 8, doc="schedule tables that can be loaded"),
-        Field("n_rows", 8, 16, doc="rows of a table, at most"),
-        Field("n_chunks", 10, 16, doc="chunks of a table, at most"),
-        Field("n_packets", 12, 16, doc="packets of a tensor, at most"),
-        Field("n_ranks", 14, 8, doc="ranks of a chunk's places"),
-        Field("address_width", 15, 8, doc="bits of a byte address"),
-        Field("payload", 16, 16, doc="bytes of payload, at most, in WRITEs of this session and in "
-              "its DATA"),
-        Field("n_peers", 18, 16, doc="peer indices of a table"),
-        Field("credits", 20, 32, doc="bytes of frames that the card has room for"),
-        Field("options", 24, 32, doc="bit 0 inc, 1 bf16, 2 scale, 3 thc, 4 gives_up, 5 feedback, "
-              "6 maxima, 7 any_bits, 8 queues: what the card was built with"),
-        Field("n_nodes", 28, 16, doc="nodes of a table, at most"),
-        Field("source0", 32, 64, doc="byte address of region 0, as registered now"),
-        Field("source0_bytes", 40, 64, doc="its size"),
-        Field("source1", 48, 64, doc="byte address of region 1, as registered now"),
-        Field("source1_bytes", 56, 64, doc="its size"),
-    ),
-)  # fmt: skip
+HELLO = Header("hello", 0, 64, (
+    Field("format", 0, 16, doc="version of this format: 1"),
+    Field("map", 2, 16, doc="version of the register map: 1"),
+    Field("beat_bytes", 4, 8, doc="bytes of a beat of the card"),
+    Field("n_ports", 5, 8, doc="Ethernet ports"),
+    Field("n_active", 6, 8, doc="jobs side by side"),
+    Field("n_tables", 7, 8, doc="schedule tables that can be loaded"),
+    Field("n_rows", 8, 16, doc="rows of a table, at most"),
+    Field("n_chunks", 10, 16, doc="chunks of a table, at most"),
+    Field("n_packets", 12, 16, doc="packets of a tensor, at most"),
+    Field("n_ranks", 14, 8, doc="ranks of a chunk's places"),
+    Field("address_width", 15, 8, doc="bits of a byte address"),
+    Field("payload", 16, 16, doc="bytes of payload, at most, in WRITEs of this session and in "
+          "its DATA"),
+    Field("n_peers", 18, 16, doc="peer indices of a table"),
+    Field("credits", 20, 32, doc="bytes of frames that the card has room for"),
+    Field("options", 24, 32, doc="bit 0 inc, 1 bf16, 2 scale, 3 thc, 4 gives_up, 5 feedback, "
+          "6 maxima, 7 any_bits, 8 queues: what the card was built with"),
+    Field("n_nodes", 28, 16, doc="nodes of a table, at most"),
+    Field("source0", 32, 64, doc="byte address of region 0, as registered now"),
+    Field("source0_bytes", 40, 64, doc="its size"),
+    Field("source1", 48, 64, doc="byte address of region 1, as registered now"),
+    Field("source1_bytes", 56, 64, doc="its size"),
+))  # fmt: skip
 """Payload of the answer to a HELLO."""
 
 EVENT_BYTES = COMPLETION.n_bytes

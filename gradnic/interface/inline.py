@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import Any
 
 from .formats import UDP_PORT
-from .params import check_range
-from .register_map import BitField, Register, RegisterMap
+from .params import check_fields, check_range
+from .register_map import RegisterMap, counters, placed
 
 MAX_FRAME = 16384  # bytes without FCS; a longer frame is cut here and marked bad
 MAX_FLOATS = 2104  # floats of one packet, 8 * floor((9000 - 50) / 34)
@@ -84,18 +84,12 @@ class InlineSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", frozenset(self.jobs))
-        for name, top in (
-            ("tos", 0xFF),
-            ("tos_coded", 0xFF),
-            ("tos_mask", 0xFF),
-            ("port_low", 0xFFFF),
-            ("port_high", 0xFFFF),
-            ("native_port", 0xFFFF),
-            ("floats_limit", 0xFFFF),
-        ):
-            check_range(name, getattr(self, name), 0, top)
-        check_range("exponent", self.exponent, EXPONENTS[0], EXPONENTS[-1])
-        check_range("prescale", self.prescale, -128, 127)
+        byte, word = (0, 0xFF), (0, 0xFFFF)
+        check_fields(
+            self, tos=byte, tos_coded=byte, tos_mask=byte, port_low=word, port_high=word,
+            native_port=word, floats_limit=word, exponent=(EXPONENTS[0], EXPONENTS[-1]),
+            prescale=(-128, 127),
+        )  # fmt: skip
         if self.port_low > self.port_high:
             raise ValueError(
                 f"port_low must be at most port_high, {self.port_high}, not {self.port_low}"
@@ -162,74 +156,40 @@ REGISTERS = RegisterMap(
     "In-line card. A setting takes effect with the next frame whose head arrives; a frame under "
     "way keeps what it started with.",
     (
-        Register(
-            "control",
-            0x00,
-            "rw",
-            "what the card acts on",
-            (BitField("paper", 0, 1, "act on ToS marks of ordinary UDP frames"),),
+        placed(
+            "control", 0x00, "what the card acts on",
+            ("paper", 0, 1, "act on ToS marks of ordinary UDP frames"),
         ),
-        Register(
-            "mark",
-            0x04,
-            "rw",
-            "ToS marks of paper mode",
-            (
-                BitField("tos", 0, 8, "to be coded", _default("tos")),
-                BitField("coded", 8, 8, "coded", _default("tos_coded")),
-                BitField("mask", 16, 8, "bits that count; leave out ECN", _default("tos_mask")),
-            ),
+        placed(
+            "mark", 0x04, "ToS marks of paper mode",
+            ("tos", 0, 8, "to be coded", _default("tos")),
+            ("coded", 8, 8, "coded", _default("tos_coded")),
+            ("mask", 16, 8, "bits that count; leave out ECN", _default("tos_mask")),
         ),
-        Register(
-            "ports",
-            0x08,
-            "rw",
-            "UDP destination ports that paper mode may touch",
-            (
-                BitField("low", 0, 16, "lowest", _default("port_low")),
-                BitField("high", 16, 16, "highest", _default("port_high")),
-            ),
+        placed(
+            "ports", 0x08, "UDP destination ports that paper mode may touch",
+            ("low", 0, 16, "lowest", _default("port_low")),
+            ("high", 16, 16, "highest", _default("port_high")),
         ),
-        Register(
-            "native",
-            0x0C,
-            "rw",
-            "frames with the gradnic head",
-            (
-                BitField("port", 0, 16, "UDP destination port", _default("native_port")),
-                BitField(
-                    "limit", 16, 16, "most floats of a frame to code", _default("floats_limit")
-                ),
-            ),
+        placed(
+            "native", 0x0C, "frames with the gradnic head",
+            ("port", 0, 16, "UDP destination port", _default("native_port")),
+            ("limit", 16, 16, "most floats of a frame to code", _default("floats_limit")),
         ),
-        Register(
-            "codec",
-            0x10,
-            "rw",
-            "value codec of frames sent, and of paper-mode frames received",
-            (
-                BitField(
-                    "exponent",
-                    0,
-                    7,
-                    "E, 113 to 126: bound 2^(E-127)",
-                    _default("exponent"),
-                    takes=EXPONENTS,
-                ),
-                BitField("paper", 7, 1, "MODE: codec of the paper instead of the strict one"),
-                BitField("prescale", 8, 8, "PS: coded value = float * 2^PS", signed=True),
-            ),
+        placed(
+            "codec", 0x10, "value codec of frames sent, and of paper-mode frames received",
+            ("exponent", 0, 7, "E, 113 to 126: bound 2^(E-127)", _default("exponent"), False,
+             EXPONENTS),
+            ("paper", 7, 1, "MODE: codec of the paper instead of the strict one"),
+            ("prescale", 8, 8, "PS: coded value = float * 2^PS", 0, True),
         ),
         *(
-            Register(
-                f"jobs_{k}",
-                0x20 + 4 * k,
-                "rw",
-                f"jobs {32 * k} to {32 * k + 31} of gradnic frames",
-                (BitField("enabled", 0, 32, "one bit per job, lowest first"),),
+            placed(
+                f"jobs_{k}", 0x20 + 4 * k, f"jobs {32 * k} to {32 * k + 31} of gradnic frames",
+                ("enabled", 0, 32, "one bit per job, lowest first"),
             )
             for k in range(N_JOBS // 32)
         ),
-        *(Register(name, 0x40 + 4 * k, "counter", doc) for k, (name, doc) in enumerate(_COUNTERS)),
+        *counters(0x40, _COUNTERS),
     ),
-)
+)  # fmt: skip

@@ -112,49 +112,39 @@ def ending(status: int, detail: int) -> str:
     return f"{word} at row {detail}" if status == JobStatus.STUCK else word
 
 
-DESCRIPTOR = Header(
-    "descriptor",
-    0,
-    40,
-    (
-        Field("id", 0, 16, doc="the host's, returned with the completion"),
-        Field("collective", 2, 3, 4, doc="0 all_reduce, 1 reduce_scatter, 2 all_gather, 3 reduce, "
-              "4 broadcast"),
-        Field("op", 2, 2, doc="0 sum, 1 mean, 2 max"),
-        Field("kind", 3, 2, 4, doc="type in memory: 0 FP32, 1 BF16"),
-        Field("codec", 3, 3, doc="0 raw FP32, 1 raw BF16, 2 INCEPTIONN, 3 THC"),
-        Field("layer", 4, 3, 4, doc="class: queue and DSCP of its packets; 0 leaves first"),
-        Field("table", 4, 4, doc="which of the loaded schedule tables"),
-        Field("feedback", 5, 1, doc="THC: error feedback"),
-        Field("half", 5, 1, 1, doc="THC with feedback: half of the residual region that is added; "
-              "the other one gets what is lost"),
-        Field("p_q16", 6, 16, doc="share that may miss, per hop, in 1/65536"),
-        Field("tensor", 8, 16, doc="TENSOR of its packets"),
-        Field("gen", 10, 16, doc="GEN of its packets; norms of THC have the one before"),
-        Field("elems", 12, 28, doc="elements of the whole tensor"),
-        Field("source", 16, 64, doc="byte address of the gradient"),
-        Field("result", 24, 64, doc="byte address of the result; may be the source"),
-        Field("seed", 32, 32, doc="THC: of shared signs and dice"),
-        Field("residual", 36, 32, doc="THC with feedback: byte address of the residual region "
-              "/ 64: two halves of whole 64 bytes, FP32"),
-    ),
-)  # fmt: skip
+DESCRIPTOR = Header("descriptor", 0, 40, (
+    Field("id", 0, 16, doc="the host's, returned with the completion"),
+    Field("collective", 2, 3, 4, doc="0 all_reduce, 1 reduce_scatter, 2 all_gather, 3 reduce, "
+          "4 broadcast"),
+    Field("op", 2, 2, doc="0 sum, 1 mean, 2 max"),
+    Field("kind", 3, 2, 4, doc="type in memory: 0 FP32, 1 BF16"),
+    Field("codec", 3, 3, doc="0 raw FP32, 1 raw BF16, 2 INCEPTIONN, 3 THC"),
+    Field("layer", 4, 3, 4, doc="class: queue and DSCP of its packets; 0 leaves first"),
+    Field("table", 4, 4, doc="which of the loaded schedule tables"),
+    Field("feedback", 5, 1, doc="THC: error feedback"),
+    Field("half", 5, 1, 1, doc="THC with feedback: half of the residual region that is added; "
+          "the other one gets what is lost"),
+    Field("p_q16", 6, 16, doc="share that may miss, per hop, in 1/65536"),
+    Field("tensor", 8, 16, doc="TENSOR of its packets"),
+    Field("gen", 10, 16, doc="GEN of its packets; norms of THC have the one before"),
+    Field("elems", 12, 28, doc="elements of the whole tensor"),
+    Field("source", 16, 64, doc="byte address of the gradient"),
+    Field("result", 24, 64, doc="byte address of the result; may be the source"),
+    Field("seed", 32, 32, doc="THC: of shared signs and dice"),
+    Field("residual", 36, 32, doc="THC with feedback: byte address of the residual region "
+          "/ 64: two halves of whole 64 bytes, FP32"),
+))  # fmt: skip
 """A job as it is posted: 10 words. Bits that no field has are written as 0 and not looked at."""
 
-COMPLETION = Header(
-    "completion",
-    0,
-    28,
-    (
-        Field("id", 0, 16, doc="of the descriptor"),
-        Field("detail", 2, 16, doc="refused: why; stuck: the row"),
-        Field("status", 4, 4, doc="0 done, 1 short, 2 aborted, 3 refused, 4 stuck, 5 memory error"),
-        Field("leaves_least", 6, 16, doc="fewest contributions in a packet of the result"),
-        Field("leaves_most", 8, 16, doc="most contributions in a packet of the result"),
-        Field("given_up", 12, 64, doc="bytes given up here, times the leaves that they stood for"),
-        Field("cycles", 20, 64, doc="from post to end"),
-    ),
-)
+COMPLETION = Header("completion", 0, 28, (
+    Field("id", 0, 16, doc="of the descriptor"),
+    Field("detail", 2, 16, doc="refused: why; stuck: the row"),
+    Field("status", 4, 4, doc="0 done, 1 short, 2 aborted, 3 refused, 4 stuck, 5 memory error"),
+    Field("leaves_least", 6, 16, doc="fewest contributions in a packet of the result"),
+    Field("leaves_most", 8, 16, doc="most contributions in a packet of the result"),
+    Field("given_up", 12, 64, doc="bytes given up here, times the leaves that they stood for"),
+    Field("cycles", 20, 64, doc="from post to end"),
+))  # fmt: skip
 """How a job ended: 7 words. All but id, detail, status and cycles are 0 unless done or short."""
 
 

@@ -12,35 +12,25 @@ CARD_IP = (
 )
 STORE_BYTES = 4096  # of requests that wait to be answered; one without room is lost
 
-ARP = Header(
-    "arp",
-    14,
-    28,
-    (
-        Field("hardware", 14, 16, doc="1 for Ethernet"),
-        Field("protocol", 16, 16, doc="0x0800 for IPv4"),
-        Field("hardware_bytes", 18, 8, doc="6"),
-        Field("protocol_bytes", 19, 8, doc="4"),
-        Field("operation", 20, 16, doc="1 request, 2 reply"),
-        Field("sender_mac", 22, 48, doc="MAC address of the sender"),
-        Field("sender_ip", 28, 32, doc="IPv4 address of the sender"),
-        Field("target_mac", 32, 48, doc="MAC address of the receiver, of a request any"),
-        Field("target_ip", 38, 32, doc="IPv4 address that is asked for"),
-    ),
-)
+ARP = Header("arp", 14, 28, (
+    Field("hardware", 14, 16, doc="1 for Ethernet"),
+    Field("protocol", 16, 16, doc="0x0800 for IPv4"),
+    Field("hardware_bytes", 18, 8, doc="6"),
+    Field("protocol_bytes", 19, 8, doc="4"),
+    Field("operation", 20, 16, doc="1 request, 2 reply"),
+    Field("sender_mac", 22, 48, doc="MAC address of the sender"),
+    Field("sender_ip", 28, 32, doc="IPv4 address of the sender"),
+    Field("target_mac", 32, 48, doc="MAC address of the receiver, of a request any"),
+    Field("target_ip", 38, 32, doc="IPv4 address that is asked for"),
+))  # fmt: skip
 
-ICMP = Header(
-    "icmp",
-    34,
-    8,
-    (
-        Field("type", 34, 8, doc="8 echo request, 0 echo reply"),
-        Field("code", 35, 8, doc="0"),
-        Field("checksum", 36, 16, doc="one's complement sum over ICMP header and data"),
-        Field("identifier", 38, 16, doc="of who asks"),
-        Field("sequence", 40, 16, doc="number of the request"),
-    ),
-)
+ICMP = Header("icmp", 34, 8, (
+    Field("type", 34, 8, doc="8 echo request, 0 echo reply"),
+    Field("code", 35, 8, doc="0"),
+    Field("checksum", 36, 16, doc="one's complement sum over ICMP header and data"),
+    Field("identifier", 38, 16, doc="of who asks"),
+    Field("sequence", 40, 16, doc="number of the request"),
+))  # fmt: skip
 
 ECHO_WORD = 0x0800  # type and code of an echo request as the checksum adds them up; a reply has 0
 HEAD_BYTES = max(ARP.stop, ICMP.stop)  # what must be there to tell that a frame is one of the two

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from .formats import UDP_PORT
 from .inline import EXPONENTS
-from .register_map import BitField, Register, RegisterMap
+from .register_map import Register, RegisterMap, counters, packed
 
 MAX_FRAME = 16384  # bytes without FCS; a longer frame is cut here and marked bad
 ANSWER_TOS = 56 << 2 | 2  # default of answers: served before all data; ECN-capable
@@ -83,21 +83,7 @@ COUNTERS = tuple(name for name, _ in _COUNTERS)
 
 
 def _words(name: str, offset: int, n: int, doc: str) -> list[Register]:
-    return [
-        Register(f"{name}_{k}", offset + 4 * k, "rw", doc, (BitField("value", 0, 32, doc),))
-        for k in range(n)
-    ]
-
-
-def _register(name: str, offset: int, doc: str, *fields: tuple, access: str = "rw") -> Register:
-    """A register whose fields follow each other from bit 0: (name, width, doc), and if they count
-    reset, signed and takes.
-    """
-    low, bits = 0, []
-    for field, width, text, *reset in fields:
-        bits.append(BitField(field, low, width, text, *reset))
-        low += width
-    return Register(name, offset, access, doc, tuple(bits))
+    return [packed(f"{name}_{k}", offset + 4 * k, doc, ("value", 32, doc)) for k in range(n)]
 
 
 _REGION = (("low", "byte address, low half"), ("high", "byte address, high half"))
@@ -106,14 +92,14 @@ REGISTERS = RegisterMap(
     "offload",
     "Offload card. Everything but control must stay as it is while a round is armed.",
     (
-        _register(
+        packed(
             "control", 0x000, "what is to happen; start and abort act when they rise",
             ("armed", 1, "packets of the round are taken, once clearing is 0"),
             ("clear", 1, "when it rises: forget the packets of the last round"),
             ("start", 1, "when it rises: the schedule begins, once clearing is 0"),
             ("abort", 1, "the schedule ends"),
         ),
-        _register(
+        packed(
             "status", 0x004, "where the round is",
             ("running", 1, "the schedule runs"),
             ("done", 1, "its rows are out, and all chunks are final"),
@@ -126,97 +112,97 @@ REGISTERS = RegisterMap(
             ("queues", 1, "the card was built with egress queues"),
             access="ro",
         ),
-        _register(
+        packed(
             "position", 0x008, "the oldest row that is not out",
             ("row", 16, "its number"), ("chunk", 13, "its first chunk"), access="ro",
         ),
-        _register(
+        packed(
             "events", 0x00C, "sticky; the interrupt is their OR with the mask",
             ("finished", 1, "a round is finished"), ("stuck", 1, "the watchdog has barked"),
             ("fault", 1, "a bad table"), ("outside", 1, "an access was refused"), access="w1c",
         ),
-        _register("interrupts", 0x010, "which events interrupt", ("mask", 4, "as events")),
-        _register("mac_low", 0x014, "own MAC address", ("value", 32, "low bits")),
-        _register(
+        packed("interrupts", 0x010, "which events interrupt", ("mask", 4, "as events")),
+        packed("mac_low", 0x014, "own MAC address", ("value", 32, "low bits")),
+        packed(
             "mac_high", 0x018, "own MAC address, and who this is",
             ("value", 16, "high bits"), ("node", 8, "SRC of what is sent"),
             ("job", 8, "JOB of ours"),
         ),
-        _register("ip", 0x01C, "own IPv4 address", ("value", 32, "of the card")),
-        _register(
+        packed("ip", 0x01C, "own IPv4 address", ("value", 32, "of the card")),
+        packed(
             "network", 0x020, "of frames that are sent",
             ("udp_port", 16, "destination, and source of path 0", UDP_PORT),
             ("tos", 8, "DSCP and ECN of answers; at first DSCP 56, ECT(0)", ANSWER_TOS),
             ("spray", 1, "frames take 8 paths"),
             ("rule", 2, "0 round robin, 1 random, 2 the path that was marked least recently"),
         ),
-        _register(
+        packed(
             "round", 0x024, "the round",
             ("tensor", 16, "TENSOR of its packets"), ("gen", 16, "GEN of its packets"),
         ),
-        _register(
+        packed(
             "chunk", 0x028, "how the tensor is cut",
             ("units", 24, "elements of a chunk / 16"),
             ("packet", 8, "of a packet / 16; above `longest`, four times that with THC, a round "
              "is a fault, 1 setup"),
         ),
-        _register(
+        packed(
             "packets", 0x02C, "packets of a chunk",
             ("whole", 16, "of a whole one"), ("last", 16, "of the last one"),
         ),
-        _register(
+        packed(
             "tails", 0x030, "elements of the last packet",
             ("whole", 12, "of a whole chunk"), ("last", 12, "of the last chunk"),
         ),
-        _register(
+        packed(
             "codec", 0x034, "what packets hold; none of the first three: raw floats",
             ("coded", 1, "INCEPTIONN"), ("norm", 1, "norms, of which the largest counts"),
             ("thc", 1, "THC indices of 4 bits and sums of 8"),
             ("exponent", 7, "E, 113 to 126", 117, False, EXPONENTS), ("paper", 1, "MODE"),
             ("prescale", 8, "PS, two's complement"),
         ),
-        _register(
+        packed(
             "thc", 0x038, "THC",
             ("n", 8, "leaves"), ("g", 8, "granularity"),
             ("index_p0", 8, "P0 of indices"), ("index_p1", 8, "P1 of indices"),
         ),
         *_words("levels", 0x03C, 4, "four levels of the THC table, lowest index first"),
-        _register("t_probe", 0x04C, "cycles between PROBEs", ("value", 24, "cycles", 4000)),
-        _register(
+        packed("t_probe", 0x04C, "cycles between PROBEs", ("value", 24, "cycles", 4000)),
+        packed(
             "schedule", 0x050, "schedule table",
             ("rows", 16, "in the table"), ("peers", 8, "that rows may name"),
             ("lockstep", 1, "obey steps and NOP rows"),
         ),
-        _register(
+        packed(
             "chunks", 0x054, "chunks of the tensor",
             ("all", 14, "of all repeats"), ("live", 14, "those that are not empty"),
         ),
-        _register(
+        packed(
             "period", 0x058, "periodic tables",
             ("stride", 14, "chunks of one period"), ("repeats", 14, "periods", 1),
         ),
-        _register(
+        packed(
             "iterations", 0x05C, "repeats + stages - 1", ("value", 15, "turns of the table", 1)
         ),
-        _register("step_cycles", 0x060, "estimated time of a step", ("value", 24, "cycles")),
-        _register("watchdog", 0x064, "cycles without progress; 0 is off", ("value", 32, "cycles")),
+        packed("step_cycles", 0x060, "estimated time of a step", ("value", 24, "cycles")),
+        packed("watchdog", 0x064, "cycles without progress; 0 is off", ("value", 32, "cycles")),
         *(
-            _register(f"{region}_{half}", 0x068 + 12 * k + 4 * h, text, ("value", 32, text))
+            packed(f"{region}_{half}", 0x068 + 12 * k + 4 * h, text, ("value", 32, text))
             for k, region in enumerate(("gradient", "result", "landing"))
             for h, (half, text) in enumerate((*_REGION, ("beats", "size in beats")))
         ),
-        _register("area", 0x08C, "landing area of one rank", ("beats", 24, "its size")),
-        _register(
+        packed("area", 0x08C, "landing area of one rank", ("beats", 24, "its size")),
+        packed(
             "table_write", 0x090, "writes an entry when toggle changes; not while armed",
             ("address", 16, "of the entry"), ("table", 4, "0 rows, 1 places, 2 neighbors, "
              "3 allowances, 4 peers, 5 layers, 6 DSCPs, 7 threshold, 8 checks, 12 queues"),
             ("toggle", 1, "changes with each write"),
         ),
-        _register(
+        packed(
             "ports", 0x094, "shares of a line",
             ("floor", 8, "beats for own frames to 256 foreign ones, while both wait", 28),
         ),
-        _register(
+        packed(
             "tags", 0x098, "importance of packets; with back_layer 0 all are important",
             ("back_layer", 13, "layers from here on are important"),
             ("layer", 6, "of the tensor"),
@@ -224,52 +210,49 @@ REGISTERS = RegisterMap(
             ("by_sum", 1, "score is the sum of sizes, not the largest exponent"),
             ("results", 1, "packets of the result are important", 1),
         ),
-        _register(
+        packed(
             "scores", 0x09C, "how sizes become importance",
             ("unit", 8, "biased exponent of the sum's unit", 100),
             ("share", 8, "of the elements that are to be important, in 1/256", 128),
         ),
-        _register(
+        packed(
             "pace", 0x0A0, "rate of packets and PROBEs",
             ("rule", 2, "0 the line's, 1 by marks, 2 by round trips"),
             ("floor", 17, "least, in 1/65536 of the line's", 1024),
         ),
-        _register("pace_step", 0x0A4, "gain", ("value", 17, "in 1/65536 of the line's", 256)),
-        _register("pace_low", 0x0A8, "round trip", ("value", 32, "below which the rate grows")),
-        _register("pace_high", 0x0AC, "round trip", ("value", 32, "above which the rate falls")),
+        packed("pace_step", 0x0A4, "gain", ("value", 17, "in 1/65536 of the line's", 256)),
+        packed("pace_low", 0x0A8, "round trip", ("value", 32, "below which the rate grows")),
+        packed("pace_high", 0x0AC, "round trip", ("value", 32, "above which the rate falls")),
         *_words("table_data", 0x0B0, TABLE_WORDS, "an entry, low bits first"),
-        _register(
+        packed(
             "closing", 0x0CC, "when packets may be given up, at a PROBE",
             ("at_share", 1, "0: what the range lacks fits the neighbor's allowance; 1: all that it "
              "sends is here but for its share"),
         ),
-        _register(
+        packed(
             "queue_shown", 0x0D0, "cards with egress queues: which counter is shown",
             ("count", 6, "what + 4 * (queue + 8 * important); what: 0 enqueued, 1 and marked, 2 "
              "dropped at the threshold, 3 at the limit"),
             ("port", 3, "of the card"),
         ),
-        _register(
+        packed(
             "queue_count", 0x0D4, "cards with egress queues: the counter that is shown",
             ("value", 32, "frames since the last reset"), access="ro",
         ),
-        _register(
+        packed(
             "longest", 0x0D8, "what the card was built for",
             ("units", 8, "floats of a packet / 16, at most"), access="ro",
         ),
-        _register(
+        packed(
             "build", 0x0F8, "what the card was built with",
             ("bytes", 8, "of a beat: regions begin at multiples of it"),
             ("ports", 4, "Ethernet ports"), ("ranks", 4, "contributions of a chunk"),
             ("nodes", 8, "that rows of the table have room for"), access="ro",
         ),
-        _register(
+        packed(
             "capacity", 0x0FC, "what the card was built for",
             ("rows", 15, "of a table"), ("chunks", 14, "of a table"), access="ro",
         ),
-        *(
-            Register(name, 0x100 + 4 * k, "counter", doc, step_width=4)
-            for k, (name, doc) in enumerate(_COUNTERS)
-        ),
+        *counters(0x100, _COUNTERS, step_width=4),
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ BLOCKS = (64, 256, 1024, 4096)
 ROUNDINGS = ("trunc", "nearest")
 MAX_FLOATS = 2104  # fit a 9,000-byte MTU at worst; 336 fit 1,500
 MAX_UNIT = 3840  # of an engine alone
+FLAG = (0, 1)
 
 
 def check_lanes(n_lanes: int, *, name: str = "n_lanes") -> None:
@@ -44,6 +45,12 @@ def check_range(name: str, value: int, lowest: int, highest: int) -> None:
     """ValueError unless `value` is an integer within `lowest` to `highest`."""
     if not isinstance(value, Integral) or not lowest <= value <= highest:
         raise ValueError(f"{name} must be {lowest} to {highest}, not {value!r}")
+
+
+def check_fields(parameters: Any, **ranges: tuple[int, int]) -> None:
+    """`check_range` of fields of a dataclass, in this order: name=(lowest, highest)."""
+    for name, (lowest, highest) in ranges.items():
+        check_range(name, getattr(parameters, name), lowest, highest)
 
 
 def check_power(name: str, value: int, lowest: int, highest: int) -> None:
@@ -163,6 +170,9 @@ class Aggregation:
         check_range("n_jobs", self.n_jobs, 2, MAX_JOBS)
 
 
+_TABLE = {"n_nodes": (2, 255), "n_rows": (2, 16384), "n_chunks": (2, 8192)}  # of a schedule
+
+
 @dataclass(frozen=True)
 class Scheduler:
     """Message scheduler alone: tables for `n_nodes` nodes, up to `n_rows` rows of `n_chunks`."""
@@ -173,10 +183,7 @@ class Scheduler:
     n_ports: int = 4
 
     def __post_init__(self) -> None:
-        check_range("n_nodes", self.n_nodes, 2, 255)
-        check_range("n_rows", self.n_rows, 2, 16384)
-        check_range("n_chunks", self.n_chunks, 2, 8192)
-        check_range("n_ports", self.n_ports, 1, 8)
+        check_fields(self, **_TABLE, n_ports=(1, 8))
 
 
 @dataclass(frozen=True)
@@ -201,10 +208,7 @@ class Direct(Scheduler):
             raise ValueError(
                 f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {self.n_lanes!r}"
             )
-        check_range("n_words", self.n_words, 2, 16384)
-        check_range("credits", self.credits, 4, 16384)
-        check_range("integers", self.integers, 0, 1)
-        check_range("coded", self.coded, 0, 1)
+        check_fields(self, n_words=(2, 16384), credits=(4, 16384), integers=FLAG, coded=FLAG)
 
 
 @dataclass(frozen=True)
@@ -247,15 +251,10 @@ class Offload:
                 f"port_bytes must be 0, or a power of two from 4 to {self.n_bytes}, "
                 f"not {self.port_bytes!r}"
             )
-        check_range("n_nodes", self.n_nodes, 2, 255)
-        check_range("n_rows", self.n_rows, 2, 16384)
-        check_range("n_chunks", self.n_chunks, 2, 8192)
-        check_range("n_packets", self.n_packets, 2, 16384)
-        check_range("n_ranks", self.n_ranks, 1, 8)
-        check_range("address_width", self.address_width, 16, 64)
-        check_range("meta_width", self.meta_width, 0, 128)
-        check_range("thc", self.thc, 0, 1)
-        check_range("inc", self.inc, 0, 1)
+        check_fields(
+            self, **_TABLE, n_packets=(2, 16384), n_ranks=(1, 8), address_width=(16, 64),
+            meta_width=(0, 128), thc=FLAG, inc=FLAG,
+        )  # fmt: skip
         check_queues(self.queues)
 
 
@@ -292,12 +291,9 @@ class Jobs(Offload):
         super().__post_init__()
         if self.n_bytes > 64:
             raise ValueError(f"n_bytes must be 16, 32 or 64 with jobs, not {self.n_bytes!r}")
-        check_range("bf16", self.bf16, 0, 1)
-        check_range("scale", self.scale, 0, 1)
-        check_range("maxima", self.maxima, 0, 1)
-        check_range("gives_up", self.gives_up, 0, 1)
-        check_range("feedback", self.feedback, 0, 1)
-        check_range("host", self.host, 0, 1)
+        check_fields(
+            self, bf16=FLAG, scale=FLAG, maxima=FLAG, gives_up=FLAG, feedback=FLAG, host=FLAG
+        )
         if self.host and self.port_bytes not in (0, self.n_bytes):
             raise ValueError(f"host must be 0 where port_bytes is {self.port_bytes}, not 1")
         if self.feedback and not self.thc:
@@ -318,8 +314,7 @@ class Jobs(Offload):
                 f"address_width must be at most {widest} where pass_bytes is {self.pass_bytes}, "
                 f"not {self.address_width}"
             )
-        check_range("n_active", self.n_active, 1, 4)
-        check_range("n_engines", self.n_engines, 0, self.n_active)
+        check_fields(self, n_active=(1, 4), n_engines=(0, self.n_active))
         if self.n_tables not in (1, 2, 4, 8, 16):
             raise ValueError(f"n_tables must be 1, 2, 4, 8 or 16, not {self.n_tables!r}")
         if self.n_tables > 1 and self.n_rows & (self.n_rows - 1):  # one behind the other

@@ -5,7 +5,7 @@ byte offsets that are multiples of 4; reserved words and bits read 0 and ignore 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -138,6 +138,28 @@ class Register:
     def reset(self) -> int:
         """Word read after reset, for access rw; the others start from 0 or follow the circuit."""
         return sum(field.reset << field.lsb & field.mask for field in self.fields)
+
+
+def placed(name: str, offset: int, doc: str, *fields: tuple, access: str = "rw") -> Register:
+    """A register of fields as `BitField` takes them: (name, lsb, width, doc, …)."""
+    return Register(name, offset, access, doc, tuple(BitField(*field) for field in fields))
+
+
+def packed(name: str, offset: int, doc: str, *fields: tuple, access: str = "rw") -> Register:
+    """A register whose fields follow each other from bit 0: as in `placed`, without lsb."""
+    low, bits = 0, []
+    for field, width, *rest in fields:
+        bits.append((field, low, width, *rest))
+        low += width
+    return placed(name, offset, doc, *bits, access=access)
+
+
+def counters(offset: int, rows: Iterable[tuple], step_width: int = 1) -> list[Register]:
+    """Counters, a word each: (name, doc), or (name, doc, step_width) where it is another."""
+    return [
+        Register(name, offset + WORD_BYTES * k, "counter", doc, step_width=(*own, step_width)[0])
+        for k, (name, doc, *own) in enumerate(rows)
+    ]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,25 @@ from typing import Any
 
 from gradnic.interface.aggregator import MAX_FRAME
 from gradnic.interface.formats import HEAD_BYTES, IPV4, UDP_PORT
-from gradnic.interface.params import check_block, check_range
+from gradnic.interface.params import check_block, check_fields, check_range
 from gradnic.interface.switchml import PORT, PORT_MASK
 
 W_CODES = (8, 12, 16)
 CLOSE_RULES = ("all", "n_min", "bounded")
 OVERFLOW_RULES = ("wrap", "saturate", "error")
+
+
+def check_place(job: Any, n_slots: int) -> None:
+    """ValueError unless the number of a job, its children and its slots, of `n_slots`, fit."""
+    check_range("job", job.job, 0, 255)
+    check_range("children", len(job.children), 1, 32)
+    check_range("first_slot", job.first_slot, 0, n_slots - 1)
+    if not 1 <= job.n_slots <= n_slots - job.first_slot:
+        raise ValueError(
+            f"slots {job.first_slot} + {job.n_slots} must lie within 0 to {n_slots - 1}, "
+            f"n_slots at least 1"
+        )
+    check_range("n_slots", job.n_slots, 1, n_slots)
 
 
 @dataclass(frozen=True)
@@ -67,21 +80,13 @@ class Job:
     overflow: str = "saturate"
 
     def __post_init__(self) -> None:
-        check_range("job", self.job, 0, 255)
-        check_range("children", len(self.children), 1, 32)
-        check_range("first_slot", self.first_slot, 0, 8191)
-        if not 1 <= self.n_slots <= 8192 - self.first_slot:
-            raise ValueError(
-                f"slots {self.first_slot} + {self.n_slots} must lie within 0 to 8191, "
-                f"n_slots at least 1"
-            )
-        check_range("n_slots", self.n_slots, 1, 8192)
+        check_place(self, 8192)
         check_range("n", self.leaves, 1, 255)
-        check_range("n_min", self.n_min, 1, len(self.children))
-        check_range("total_bytes", self.total_bytes, 0, (2**40 - 1) // len(self.children))
-        check_range("p_q16", self.p_q16, 0, 65535)
-        check_range("deadline", self.deadline, 0, 2**32 - 1)
-        check_range("C", self.C, 64, 8192)
+        n_children = len(self.children)
+        check_fields(
+            self, n_min=(1, n_children), total_bytes=(0, (2**40 - 1) // n_children),
+            p_q16=(0, 65535), deadline=(0, 2**32 - 1), C=(64, 8192),
+        )  # fmt: skip
         if self.C % 64:
             raise ValueError(f"C must be a multiple of 64, not {self.C}")
         if self.kind not in ("thc", "int32"):

@@ -20,7 +20,7 @@ from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
 from ..frame.ipv4 import ip_checksum, is_plain_udp
 from ..frame.parser import refusal
-from .jobs import is_heard
+from .jobs import check_place, is_heard
 
 TTL = 64
 
@@ -49,15 +49,7 @@ class SwitchmlJob:
     kind: ClassVar = "switchml"  # beside the native kinds of `jobs.Job`
 
     def __post_init__(self) -> None:
-        check_range("job", self.job, 0, 255)
-        check_range("children", len(self.children), 1, 32)
-        check_range("first_slot", self.first_slot, 0, 16383)
-        if not 1 <= self.n_slots <= 16384 - self.first_slot:
-            raise ValueError(
-                f"slots {self.first_slot} + {self.n_slots} must lie within 0 to 16383, "
-                f"n_slots at least 1"
-            )
-        check_range("n_slots", self.n_slots, 1, 16384)
+        check_place(self, 16384)
         if self.values not in VALUES:
             raise ValueError(f"values must be 64 or 256, not {self.values!r}")
 
