@@ -17,6 +17,7 @@ from ..frame.intake import Intake, Speaker
 from ..frame.queue_rules import MOST_BEATS, queue_members, rule_queues
 from ..frame.round_robin import RoundRobin
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import FrameBeat
 from .answer import AnswerFramer, AnswerPort, Sender
 from .gate import Gate
@@ -142,10 +143,7 @@ class Aggregator(wiring.Component):
             ports.append(port)
             m.d.comb += [
                 port.write.eq(write),
-                *(
-                    getattr(port, name).eq(getattr(framer, name))
-                    for name in ("noticed", "notice", "valid", "beat")
-                ),
+                *same(port, framer, "noticed notice valid beat"),
             ]
             for side, other in (("worker", "network"), ("network", "worker")):
                 m.submodules[f"{side}{k}_out"] = arbiter = FrameArbiter(n)

@@ -19,6 +19,7 @@ from ..frame.packet_fifo import PacketFIFO
 from ..frame.realign import Realigner
 from ..frame.store import COUNT_WIDTH
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -87,9 +88,7 @@ class Gate(wiring.Component):
         m.submodules.parser = parser
         wiring.connect(m, wiring.flipped(self.i), parser.i)
         m.d.comb += [
-            parser.names.eq(self.names),
-            parser.jobs.eq(self.jobs),
-            parser.write.eq(self.write),
+            *same(parser, self, "names jobs write"),
         ]
         store, records, verdicts, _ = store_and_check(
             m,
@@ -157,10 +156,7 @@ class Gate(wiring.Component):
             heads.i.p.eq(known.head),
             routes.i.valid.eq(leaves & (store.jobs.p.n_read != 0)),
             routes.i.p.collided.eq(collides),
-            routes.i.p.switchml.eq(known.switchml),
-            routes.i.p.port.eq(known.port),
-            routes.i.p.tail.eq(known.tail),
-            routes.i.p.n_less_1.eq(known.n_less_1),
+            *same(routes.i.p, known, "switchml port tail n_less_1"),
         ]
         with m.If(collides):
             m.d.comb += store.jobs.p.n_read.eq(known.n_beats)

@@ -11,6 +11,7 @@ from gradnic.interface.formats import Op
 
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import Beat
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import delayed, delayed_flag
@@ -88,9 +89,7 @@ class SlotAdder(wiring.Component):
             # named by its first bit, so that block RAM of neighbors finds its places together
             m.submodules[f"part{column.first * self.sizes.width}"] = column
             m.d.comb += [
-                column.write_en.eq(self.write_en),
-                column.write_addr.eq(self.write_addr),
-                column.write_data.eq(self.write_data),
+                *same(column, self, "write_en write_addr write_data"),
                 column.order.eq(rows.orders[number]),
                 column.indices.eq(rows.indices),
                 column.row.eq(rows.row),

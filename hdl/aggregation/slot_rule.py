@@ -11,6 +11,7 @@ from gradnic.interface.formats import Op
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.delays import copied
 from ..stream.slice import Slice
 from ..stream.steering import moved
@@ -142,10 +143,7 @@ class SlotRule(wiring.Component):
         left, given = self.left, self.given
         m.d.sync += [given.eq(gone), left.eq(moved(m, left, given, going))]
         m.d.comb += [
-            *(
-                getattr(sweep, name).eq(getattr(self, name))
-                for name in ("jobs", "now", "tick", "clear", "clear_job")
-            ),
+            *same(sweep, self, "jobs now tick clear clear_job"),
             self.busy.eq(sweep.busy),
             sweep.resting.eq(~at.any()),
             starts.eq(self.may & left[0]),

@@ -10,6 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.same import same
 from ..stream.beats import Beat
 from .slot_adder import SlotAdder
 from .slot_records import EVENTS, Answer, ContributionHead, JobRegisters, Sizes
@@ -110,16 +111,14 @@ class AggregationUnit(wiring.Component):
         wiring.connect(m, wiring.flipped(self.values), adder.values)
         wiring.connect(m, adder.answers, wiring.flipped(self.answers))
         wiring.connect(m, adder.sums, wiring.flipped(self.sums))
-        for name in ("jobs", "clear", "clear_job", "now", "tick"):
-            m.d.comb += getattr(rule, name).eq(getattr(self, name))
         m.d.comb += [
+            *same(rule, self, "jobs clear clear_job now tick"),
             adder.write_en.eq(
                 self.write_en & (self.write_addr < (self.sizes.n_jobs << self.sizes.b_max))
             ),
             adder.write_addr.eq(self.write_addr),
             adder.write_data.eq(self.write_data),
+            *same(self, rule, "busy events event_job"),
+            *same(self, adder, "overflow overflow_job"),
         ]
-        for part, names in ((rule, ("busy", "events", "event_job")),
-                            (adder, ("overflow", "overflow_job"))):  # fmt: skip
-            m.d.comb += [getattr(self, name).eq(getattr(part, name)) for name in names]
         return m

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -103,9 +104,7 @@ class ReadEngine(wiring.Component):
             go.eq(splitter.bursts.valid & room & awaited.i.ready & requests.i.ready),
             splitter.bursts.ready.eq(room & awaited.i.ready & requests.i.ready),
             awaited.i.valid.eq(go),
-            awaited.i.p.n_less_1.eq(burst.n_less_1),
-            awaited.i.p.ends.eq(burst.ends),
-            awaited.i.p.refused.eq(burst.refused),
+            *same(awaited.i.p, burst, "n_less_1 ends refused"),
             requests.i.valid.eq(go & ~burst.refused),
             requests.i.p.eq(burst),
             *drive_address(port, "ar", requests.o.p, self.n_bytes),

@@ -8,6 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
 from ..stream.tokens import Tokens
@@ -131,9 +132,7 @@ class ReadShare(_Share):
             mine = owner.valid & (owner.payload == k)
             m.d.comb += [
                 one.rid.eq(0),
-                one.rdata.eq(port.rdata),
-                one.rresp.eq(port.rresp),
-                one.rlast.eq(port.rlast),
+                *same(one, port, "rdata rresp rlast"),
                 one.rvalid.eq(mine & port.rvalid),
             ]
         return m

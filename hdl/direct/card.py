@@ -11,6 +11,7 @@ from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..reduction.reduce import Op
 from ..schedule.scheduler import Scheduler
 from ..stream.fifo import FIFO
@@ -171,19 +172,14 @@ class FlitCard(wiring.Component):
             scheduler.setup.eq(self.setup.scheduler),
             scheduler.start.eq(starts & engine.clear),
             engine.running.eq(scheduler.status.running),
-            scheduler.abort.eq(self.abort),
-            scheduler.table_en.eq(self.table_en),
-            scheduler.table_addr.eq(self.table_addr),
-            scheduler.table_data.eq(self.table_data),
+            *same(scheduler, self, "abort table_en table_addr table_data"),
             self.status.eq(scheduler.status),
             engine.op.eq(self.setup.op),
         ]
         for part in (engine, *landings):
             m.d.comb += [
                 part.places.eq(self.setup.places),
-                part.entry_en.eq(self.entry_en),
-                part.entry_addr.eq(self.entry_addr),
-                part.entry.eq(self.entry),
+                *same(part, self, "entry_en entry_addr entry"),
             ]
         wiring.connect(m, engine.released, scheduler.released)
         writes = self._receive(m, landings, engine, scheduler)
@@ -232,9 +228,7 @@ class FlitCard(wiring.Component):
             with m.If(got):
                 m.d.comb += [
                     source.ready.eq(1),
-                    chosen.data.eq(p.data),
-                    chosen.address.eq(p.address),
-                    chosen.chunk.eq(p.chunk),
+                    *same(chosen, p, "data address chunk"),
                     chosen.landing.eq(landing),
                     chosen.ends.eq(ends),
                     chosen.rank.eq(rank),
@@ -300,15 +294,9 @@ class FlitCard(wiring.Component):
         Order = data.StructLayout({"job": Job(self.layout, self.n_chunks), "head": FlitHead})
         order = Signal(Order)
         m.d.comb += [
-            order.job.gather.eq(held.gather),
-            order.job.wait.eq(held.wait),
-            order.job.first.eq(held.first),
+            *same(order.job, held, "gather wait first"),
             order.job.count.eq(held.count + 1),
-            order.head.gather.eq(held.gather),
-            order.head.flow.eq(held.flow),
-            order.head.step.eq(held.step),
-            order.head.rank.eq(held.rank),
-            order.head.first.eq(held.first),
+            *same(order.head, held, "gather flow step rank first"),
             order.head.count.eq(held.count + 1),
             order.head.route.eq(read.data.route),
         ]

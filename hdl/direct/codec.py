@@ -11,6 +11,7 @@ from gradnic.interface.flit import FLIT_FLOATS, UNIT_FLITS
 
 from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.same import same
 from ..primitive.target import with_exit
 from ..stream.fifo import FIFO
 from .landing import Places
@@ -75,9 +76,7 @@ class FlitCoder(wiring.Component):
         m.d.comb += [
             size.eq(Mux(left > UNIT_FLITS, UNIT_FLITS, left)),
             unit.units.p.count.eq(size * FLIT_FLOATS),
-            unit.units.p.exponent.eq(codec.exponent),
-            unit.units.p.paper.eq(codec.paper),
-            unit.units.p.prescale.eq(codec.prescale),
+            *same(unit.units.p, codec, "exponent paper prescale"),
             unit.units.p.limit.eq(NO_LIMIT),
             told.i.p.eq(message),
             told.i.p.flits.eq(size),
@@ -159,9 +158,7 @@ class FlitDecoder(wiring.Component):
             heads.i.p.eq(head),
             unit.units.p.count.eq(head.flits * FLIT_FLOATS),
             unit.units.p.bytes.eq(head.bytes),
-            unit.units.p.exponent.eq(codec.exponent),
-            unit.units.p.paper.eq(codec.paper),
-            unit.units.p.prescale.eq(codec.prescale),
+            *same(unit.units.p, codec, "exponent paper prescale"),
             unit.coded.p.data.eq(flit.data),
             unit.coded.p.last.eq(flit.last),
             heads.i.valid.eq(self.flits.valid & flit.head & both),

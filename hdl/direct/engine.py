@@ -12,6 +12,7 @@ from gradnic.interface.flit import FLIT_FLOATS
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.multiplier import Multiplier
+from ..primitive.same import same
 from ..reduction.reduce import Op
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -143,11 +144,7 @@ class FlitEngine(wiring.Component):
             n_chunks=self.n_chunks, n_words=self.n_words, rank_width=self.layout.wait
         )
         m.d.comb += [
-            book.entry_en.eq(self.entry_en),
-            book.entry_addr.eq(self.entry_addr),
-            book.entry.eq(self.entry),
-            book.running.eq(self.running),
-            book.landed.eq(self.landed),
+            *same(book, self, "entry_en entry_addr entry running landed"),
             self.clear.eq(book.clear),
             book.merged.valid.eq(self.sums.valid & self.sums.ready & self.sums.p.ends),
             book.merged.chunk.eq(self.sums.p.chunk),

@@ -21,6 +21,7 @@ from gradnic.interface.formats import (
 )
 from gradnic.interface.inline import Fate
 
+from ..primitive.same import same
 from ..stream.beats import FrameBeat
 from ..stream.delays import delayed_flag
 from ..stream.fifo import FIFO
@@ -60,9 +61,7 @@ def checked(check, sums: SimpleNamespace) -> list:
     return [
         check.ours.eq(1),
         check.fate.eq(Mux(sums.fits, Mux(sums.ip_holds, Fate.CODED, Fate.CHECKSUM), Fate.LENGTH)),
-        check.end.eq(sums.end),
-        check.pseudo.eq(sums.pseudo),
-        check.unsummed.eq(sums.unsummed),
+        *same(check, sums, "end pseudo unsummed"),
     ]
 
 

@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.same import same
 from ..stream.admission import thermometer
 from ..stream.delays import delayed, delayed_flag
 from .byte_network import Compactor, plane_bit
@@ -63,9 +64,7 @@ class Packer(wiring.Component):
         m = Module()
         m.submodules.compactor = compactor = self.compactor
         m.d.comb += [
-            compactor.starts.eq(self.starts),
-            compactor.tags.eq(self.tags),
-            compactor.payload.eq(self.payload),
+            *same(compactor, self, "starts tags payload"),
             self.row_en.eq(delayed_flag(m, self.row, self.latency, name="row")),
             self.tail_en.eq(delayed_flag(m, self.last, self.latency, name="last")),
         ]

@@ -14,6 +14,7 @@ from ..frame.checksum import FrameCheck, Verdict
 from ..frame.length_guard import LengthGuard
 from ..frame.packet_fifo import PacketFIFO
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import Beat, FrameBeat
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -130,10 +131,7 @@ class Lane(wiring.Component):
             infos.i.p.kind.eq(kind.p),
             check.push.eq(push),
             check.first.eq(first),
-            check.last.eq(beat.p.last),
-            check.bad.eq(beat.p.bad),
-            check.data.eq(beat.p.data),
-            check.keep.eq(beat.p.keep),
+            *same(check, beat.p, "last bad data keep"),
             check.info.eq(kind.p),
             check.gone.eq(lost & (first | ~begun)),
             check.cut.eq(lost & ~first & begun),
@@ -243,9 +241,7 @@ class InlineCard(wiring.Component):
         settings = Signal(Settings())
         m.d.sync += [
             settings.paper.eq(bank.control.paper),
-            settings.tos.eq(bank.mark.tos),
-            settings.coded.eq(bank.mark.coded),
-            settings.mask.eq(bank.mark.mask),
+            *same(settings, bank.mark, "tos coded mask"),
             settings.low.eq(bank.ports.low),
             settings.high.eq(bank.ports.high),
             settings.port.eq(bank.native.port),

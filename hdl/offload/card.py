@@ -11,6 +11,7 @@ from gradnic.interface.offload import REGISTERS
 from gradnic.interface.schedule_table import Layout
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..transport.records import CHUNK_WIDTH, UNIT
 from .core import OffloadCore
 from .hosted import HostedCard
@@ -140,9 +141,7 @@ class OffloadCard(HostedCard):
             bank.status.stuck.eq(status.stuck & ~starting),
             bank.status.fault.eq(Mux(starting, 0, status.fault)),
             bank.status.finished.eq(finished),
-            bank.status.clearing.eq(core.clearing),
-            bank.status.thc.eq(core.thc),
-            bank.status.inc.eq(core.inc),
+            *same(bank.status, core, "clearing thc inc"),
             bank.status.queues.eq(core.queues != 0),
             bank.position.row.eq(Mux(starting, 0, status.row)),
             bank.position.chunk.eq(Mux(starting, 0, status.chunk)),

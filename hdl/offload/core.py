@@ -11,6 +11,7 @@ from gradnic.interface.params import check_queues
 from gradnic.interface.schedule_table import Layout
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -201,18 +202,11 @@ class OffloadCore(wiring.Component):
             maker.round.eq(self.round),
             maker.tag_write.eq(self.tag_write),
             *([maker.level_write.eq(self.level_write)] if self.bits > 4 else []),
-            *(
-                getattr(scheduler, name).eq(getattr(self, name))
-                for name in ("setup", "start", "abort", "table_en", "table_addr", "table_data")
-            ),
-            self.status.eq(scheduler.status),
-            self.starting.eq(scheduler.starting),
+            *same(scheduler, self, "setup start abort table_en table_addr table_data"),
+            *same(self, scheduler, "status starting"),
             scheduler.idle.eq(sender.drained.replicate(self.n_ports)),
             sender.peers.eq(self.peers),
-            *(
-                getattr(receiver, name).eq(getattr(self, name))
-                for name in ("clear", "area", *tables)
-            ),
+            *same(receiver, self, ("clear", "area", *tables)),
             receiver.n_clear.eq(self._n_clear()),
             self.clearing.eq(receiver.clearing),
             self.drained.eq(sender.drained),
@@ -221,13 +215,8 @@ class OffloadCore(wiring.Component):
             sender.weighed.eq(maker.weighed),
             receiver.ask.eq(maker.ask),
             maker.answer.eq(receiver.answer),
-            self.sent.eq(sender.sent),
-            self.retransmitted.eq(sender.retransmitted),
-            self.probes.eq(sender.probes),
-            self.answered.eq(receiver.answered),
-            self.responses.eq(receiver.responses),
-            self.given_up.eq(receiver.given_up),
-            self.given_up_packet.eq(receiver.given_up_packet),
+            *same(self, sender, "sent retransmitted probes"),
+            *same(self, receiver, "answered responses given_up given_up_packet"),
         ]
         wiring.connect(m, scheduler.issues, sender.messages)
         m.d.comb += [  # a round may start while what was known of the one before is forgotten
@@ -312,9 +301,7 @@ class OffloadCore(wiring.Component):
             way.own.eq(self.own),
             way.job.eq(round_.job),
             way.neighbor.eq(self.neighbor),
-            self.crossed.eq(way.crossed),
-            self.oversize.eq(way.oversize),
-            self.overrun.eq(way.overrun),
+            *same(self, way, "crossed oversize overrun"),
         ]
         return gate
 
@@ -374,11 +361,7 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, maker.payload, way.payload)
         wiring.connect(m, receiver.replies, way.replies)
         m.d.comb += [
-            way.own.eq(self.own),
-            way.round.eq(self.round),
-            way.neighbor.eq(self.neighbor),
-            way.pace.eq(self.pace),
-            way.floor.eq(self.floor),
+            *same(way, self, "own round neighbor pace floor"),
             way.echoed.eq(sender.echoed),
             way.echo.eq(sender.echo),
             way.path_mark.eq(receiver.path_mark),

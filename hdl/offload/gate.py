@@ -15,6 +15,7 @@ from gradnic.interface.offload import MAX_FRAME, Drop
 from ..frame.gate import store_and_check
 from ..frame.store import COUNT_WIDTH, ReadJob
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -150,10 +151,7 @@ class PacketGate(wiring.Component):
             kinds.i.payload.eq(known.head.op == Op.CONTROL),
             heads.i.valid.eq(leaves & passes),
             heads.i.p.has_text.eq(has_values & (known.head.op == Op.CONTROL)),
-            heads.i.p.arrival.head.eq(known.head),
-            heads.i.p.arrival.ready.eq(known.ready),
-            heads.i.p.arrival.stale.eq(known.stale),
-            heads.i.p.arrival.tree.eq(known.tree),
+            *same(heads.i.p.arrival, known, "head ready stale tree"),
         ]
         m.d.sync += self.dropped.eq(Mux(leaves & ~passes, 1 << drop, 0))
         return heads, kinds.o

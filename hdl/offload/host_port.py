@@ -15,6 +15,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.dma import WriteEngine
 from ..frame.packet_fifo import PacketFIFO
+from ..primitive.same import same
 from ..primitive.target import with_exit
 from ..stream.beats import FrameBeat
 from . import host_states as states
@@ -127,9 +128,7 @@ class HostPort(wiring.Component):
         m.d.comb += [
             framer.text.eq(text.text),
             registers.text.eq(text.text),
-            text.place.eq(registers.place),
-            text.word.eq(registers.word),
-            text.enable.eq(registers.enable),
+            *same(text, registers, "place word enable"),
             text.record.eq(self.record),
             self.job.eq(text.job),
             writes.ended.eq(writer.done),
@@ -155,12 +154,8 @@ class HostPort(wiring.Component):
         m.submodules.timer = timer = self.timer
         m.d.comb += [
             self.judge.asked.eq(self.frame.asked),
-            self.judge.is_open.eq(self.is_open),
-            self.judge.session.eq(self.session),
-            self.judge.expected.eq(self.expected),
-            self.reader.ends.eq(self.ends),
-            self.reader.session.eq(self.session),
-            self.reader.unit.eq(self.unit),
+            *same(self.judge, self, "is_open session expected"),
+            *same(self.reader, self, "ends session unit"),
             self.reader.next.eq(states.credit(self)),
             self.text.unit.eq(self.unit),
             timer.waits.eq(self.told & self.events & self.is_open),
@@ -186,15 +181,9 @@ class HostPort(wiring.Component):
             take.p.tail.eq(frame.tail),
             take.p.is_text.eq(~is_kind[Kind.WRITE]),
             writes.first.eq(asked.seq + 1),
-            ranges.p.region.eq(judge.region),
-            ranges.p.offset.eq(judge.offset),
-            ranges.p.n_beats.eq(judge.n_beats),
-            reader.region.eq(judge.region),
-            reader.offset.eq(judge.offset),
-            reader.n_beats.eq(judge.n_beats),
-            reader.reads.p.address.eq(asked.address),
-            reader.reads.p.seq.eq(asked.seq),
-            reader.reads.p.elems.eq(asked.elems),
+            *same(ranges.p, judge, "region offset n_beats"),
+            *same(reader, judge, "region offset n_beats"),
+            *same(reader.reads.p, asked, "address seq elems"),
             self.registers.writes.eq(is_kind[Kind.WRITE_REG]),
             self.registers.address.eq(asked.address),
             self.registers.n_words.eq(asked.elems >> 2),

@@ -12,6 +12,7 @@ from gradnic.interface.host_frame import Kind, Status
 from ..axi.axi4 import ReadPort
 from ..axi.dma import ReadEngine
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..primitive.target import with_exit
 from ..stream.beats import Beat
 from ..stream.fifo import FIFO
@@ -85,9 +86,7 @@ class HostReader(wiring.Component):
             waiting.i.valid.eq(takes),
             waiting.i.p.eq(self.reads.p),
             engine.ranges.valid.eq(takes),
-            engine.ranges.p.region.eq(self.region),
-            engine.ranges.p.offset.eq(self.offset),
-            engine.ranges.p.n_beats.eq(self.n_beats),
+            *same(engine.ranges.p, self, "region offset n_beats"),
             engine.regions.eq(self.regions),
             ended.eq(self.values.valid & self.values.ready & self.values.p.last),
         ]

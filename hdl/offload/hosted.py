@@ -15,6 +15,7 @@ from gradnic.interface.register_map import RegisterMap
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
+from ..primitive.same import same
 from ..stream.beats import FrameBeat
 from .memory_side import memory_ports
 
@@ -198,10 +199,7 @@ class HostedCard(wiring.Component):
 
         m.d.comb += [
             *(getattr(bank, name).eq(flag) for name, flag in drops.items()),
-            *(
-                getattr(bank, name).eq(getattr(core, name))
-                for name in ("sent", "retransmitted", "probes", "answered", "responses")
-            ),
+            *same(bank, core, "sent retransmitted probes answered responses"),
             bank.given_up.eq(total(core.given_up)),
             bank.foreign.eq(total(core.crossed)),
             bank.oversize.eq(total(core.oversize)),

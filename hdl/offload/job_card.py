@@ -13,6 +13,7 @@ from gradnic.interface.job import COMPLETION, DESCRIPTOR
 from gradnic.interface.job_card import CELLS, HOSTED, JOBS, LEVELS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
+from ..primitive.same import same
 from ..transport.records import UNIT
 from .host_port import COUNTED
 from .host_side import HostSide
@@ -239,15 +240,8 @@ class JobCard(HostedCard):
             bank.status.idle.eq(core.finished),
             bank.status.told.eq(window.told),
             bank.status.aborting.eq(window.aborting),
-            bank.status.inc.eq(core.inc),
-            bank.status.thc.eq(core.thc),
-            bank.status.feedback.eq(core.feedback),
-            bank.status.n_active.eq(core.n_active),
-            bank.status.n_engines.eq(core.n_engines),
-            bank.status.n_tables.eq(core.n_tables),
-            bank.status.bf16.eq(core.bf16),
-            bank.status.scale.eq(core.scale),
-            bank.status.maxima.eq(core.maxima),
+            *same(bank.status, core, "inc thc feedback n_active n_engines n_tables"),
+            *same(bank.status, core, "bf16 scale maxima"),
             bank.status.any_bits.eq(core.bits == 8),
             bank.status.gives_up.eq(core.gives_up),
             bank.status.queues.eq(core.queues != 0),

@@ -17,6 +17,7 @@ from gradnic.interface.schedule_table import Layout
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.fifo import FIFO
 from ..transport.records import Context
 from .context_paths import ArrivalSteer, PacketPick
@@ -226,9 +227,7 @@ class JobCore(OffloadCore):
             steer.deaf.eq(Cat(user.reset for user in users)),
             queue.now.eq(now),
             clerk.now.eq(now),
-            clerk.oldest.eq(queue.oldest),
-            clerk.aborted.eq(queue.aborted),
-            clerk.present.eq(queue.present),
+            *same(clerk, queue, "oldest aborted present"),
             queue.pop.eq(clerk.pop),
             clerk.table_write.eq(self.job_table),
             clerk.packet.eq(self.round.geometry.packet),

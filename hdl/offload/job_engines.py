@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 
 from ..axi.share import ReadShare, WriteShare
+from ..primitive.same import same
 from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
 from .engine_pool import LENT, EnginePool
@@ -147,17 +148,13 @@ def run_engine(m, core, k, user, steer, pick):
     halves = Signal(name=f"halves{k}")
     is_thc = job.job.codec == JobCodec.THC
     m.d.comb += [
-        source.echoed.eq(engine.echoed),
-        source.echo.eq(engine.echo),
-        source.path_mark.eq(engine.path_mark),
+        *same(source, engine, "echoed echo path_mark"),
         pick.layers[k].eq(job.job.layer),
         pick.started[k].eq(user.taken),
         pick.mute[k].eq(user.mute),
         told.speaking.eq(pick.speaking[k]),
-        *(getattr(engine, name).eq(getattr(core, name))
-          for name in ("table_en", "table_addr", "table_data", "place_en", "place_addr",
-                       "place_data", "tag_write",
-                       *(["level_write"] if core.bits > 4 else []))),
+        *same(engine, core, "table_en table_addr table_data place_en place_addr place_data"),
+        *same(engine, core, "tag_write level_write" if core.bits > 4 else "tag_write"),
         engine.round.eq(round_),
         round_.eq(core.round),
         round_.armed.eq(user.context.armed),

@@ -11,6 +11,7 @@ from gradnic.interface.formats import HEAD_BYTES
 
 from ..frame.head_beat import HeadApart
 from ..frame.intake import Intake, Names, Speaker
+from ..primitive.same import same
 from ..stream.beats import FrameBeat
 from ..stream.width import WidthConverter
 from ..transport.records import N_NEIGHBORS
@@ -85,8 +86,6 @@ class PortEntry(wiring.Component):
         m.d.comb += [
             intake.names.eq(self.names),
             intake.senders[0].eq(self.senders),
-            self.crossed.eq(intake.crossed),
-            self.oversize.eq(intake.oversize),
-            self.overrun.eq(intake.overrun),
+            *same(self, intake, "crossed oversize overrun"),
         ]
         return m

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..axi.axi4 import WritePort
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..reduction.reduce import Reduce
 from ..stream.block_fifo import BlockFIFO
 from ..stream.fifo import FIFO
@@ -104,10 +105,7 @@ class EncodePass(Pass):
             encoder.write_en.eq(self.cell.enable),
             encoder.write_addr.eq(self.cell.index),
             encoder.write_data.eq(self.cell.cell),
-            *(
-                getattr(encoder, name).eq(getattr(keys, name))
-                for name in ("random_key", "sign_key", "tensor_hash")
-            ),
+            *same(encoder, keys, "random_key sign_key tensor_hash"),
             blocks.valid.eq(reader.norms.valid & known.all() & ~again),
             blocks.p.eq(reader.norms.p),
             reader.norms.ready.eq(blocks.ready & known.all() & ~again),

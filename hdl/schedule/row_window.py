@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.admission import credit
 from ..stream.slice import Slice
 from .chunk_book import Access, Look, State
@@ -213,10 +214,7 @@ class RowWindow(wiring.Component):
             m.d.sync += first.eq(first.rotate_left(1))
         self._walk(m, wide_leaves)
         seen = Signal(Seen(self.layout, self.n_chunks))
-        m.d.comb += [
-            getattr(seen, name).eq(getattr(self, name))
-            for name in ("coming", "passing", "result", "grew", "finished")
-        ]
+        m.d.comb += same(seen, self, "coming passing result grew finished")
         m.submodules.wide = wide = Spread(self.layout, self.n_chunks)
         m.d.comb += [wide.seen.eq(seen), wide.pop.eq(wide_leaves), self.spread.eq(wide.done)]
         slots = [Slot(self.layout, self.n_chunks, k) for k in range(N_SLOTS)]

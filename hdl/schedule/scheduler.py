@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from .chunk_book import EVENTS, ChunkBook, State
 from .row_offer import RowOffer, countdown
 from .row_reader import FAULTS, Message, RowReader, Setup, check_tables
@@ -171,9 +172,7 @@ class Scheduler(wiring.Component):
         wiring.connect(m, reader.rows, window.rows)
         wiring.connect(m, offer.issues, wiring.flipped(self.issues))
         m.d.comb += [
-            reader.table_en.eq(self.table_en),
-            reader.table_addr.eq(self.table_addr),
-            reader.table_data.eq(self.table_data),
+            *same(reader, self, "table_en table_addr table_data"),
             reader.setup.eq(setup),
             reader.begin.eq(begin),
             book.chunks.eq(setup.chunks),
@@ -181,11 +180,7 @@ class Scheduler(wiring.Component):
             book.swap.eq(begin),
             self.answered.eq(book.answered),
             self.answer.eq(book.answer),
-            window.coming.eq(book.coming),
-            window.passing.eq(book.passing),
-            window.result.eq(book.result),
-            window.grew.eq(book.grew),
-            window.finished.eq(book.finished),
+            *same(window, book, "coming passing result grew finished"),
             window.pop.eq(offer.pop),
             window.single.eq(offer.oldest.single),
             reader.entered.eq(window.entered),
@@ -194,10 +189,7 @@ class Scheduler(wiring.Component):
             offer.flush.eq(flush),
             offer.setup.eq(setup),
             offer.idle.eq(self.idle),
-        ]
-        m.d.comb += [
-            getattr(offer, name).eq(getattr(window, name))
-            for name in ("done", "held", "next_done", "spread")
+            *same(offer, window, "done held next_done spread"),
         ]
         all_out, ended = signals("all_out ended")
         m.d.sync += [

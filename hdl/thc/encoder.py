@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import Bank
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..stream.admission import Room
 from ..stream.block_fifo import BlockFIFO
 from ..stream.credit_queue import CreditQueue
@@ -184,11 +185,7 @@ class ThcEncoder(wiring.Component):
             value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
                 quantize.log4.eq(log4[n_near + lane // NEAR]),
-                quantize.t_fixed.eq(self.t_fixed),
-                quantize.unit.eq(self.unit),
-                quantize.write_en.eq(self.write_en),
-                quantize.write_addr.eq(self.write_addr),
-                quantize.write_data.eq(self.write_data),
+                *same(quantize, self, "t_fixed unit write_en write_addr write_data"),
                 quantize.i.eq(rotate.o.payload[lane]),
                 quantize.random.eq(dice.word_select(lane, 8)),
                 packer.values[lane].eq(value),

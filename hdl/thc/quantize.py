@@ -11,6 +11,7 @@ from gradnic.interface.params import check_least
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.multiplier import Multiplier
+from ..primitive.same import same
 from ..stream.delays import copied, delayed
 from .scale import half_exponent
 
@@ -89,9 +90,7 @@ class Quantize(wiring.Component):
 
         m.submodules.table = table = BlockRAM(Cell.size, 256)
         m.d.comb += [
-            table.write_en.eq(self.write_en),
-            table.write_addr.eq(self.write_addr),
-            table.write_data.eq(self.write_data),
+            *same(table, self, "write_en write_addr write_data"),
             table.read_addr.eq(u[8:]),
         ]
         cell = data.View(Cell, table.read_data)

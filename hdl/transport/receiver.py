@@ -19,6 +19,7 @@ from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..primitive.target import one_hot
 from .allowance_walk import LAST_WIDTH, SHARE_WIDTH, AllowanceWalk
 from .allowances import Allowances
@@ -266,10 +267,7 @@ class Receiver(wiring.Component):
         m.d.comb += [
             down.eq(is_own | head.ph),
             packed.eq(~is_own & (head.op == Op.THC_IDX)),
-            *(
-                getattr(ledger, name).eq(getattr(self, name))
-                for name in ("clear", "n_clear", "place_en", "place_addr", "place_data", "ask")
-            ),
+            *same(ledger, self, "clear n_clear place_en place_addr place_data ask"),
             *([ledger.table.eq(self.table)] if self.n_tables > 1 else []),
             self.answer.eq(ledger.answer),
             ledger.check_write.eq(self.check),

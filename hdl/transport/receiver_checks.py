@@ -13,6 +13,7 @@ from gradnic.interface.offload import Drop
 
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..reduction.codec import index_octets, octets_of
 from .mark_share import MarkShare
 from .packet_walk import Place
@@ -130,9 +131,7 @@ def answers(m, r, w):
         marked.came.eq(w.fresh),
         marked.marked.eq(w.head.tos[:2] == CE),
         marked.told.eq(r.replies.valid & r.replies.ready),
-        w.to.neighbor.eq(w.head.neighbor),
-        w.to.seq.eq(w.head.seq),
-        w.to.elems.eq(w.head.elems),
+        *same(w.to, w.head, "neighbor seq elems"),
     ]
     for name in ("ph", "neighbor", "seq", "elems", "arg", "body"):
         m.d.comb += r.controls.p[name].eq(w.head[name])

@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Const, Signal
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Drop, Subtype
 
+from ..primitive.same import same
 from .records import RUN
 
 
@@ -37,9 +38,7 @@ def take(m, r, w):
             ]
         with m.Else():
             m.d.sync += [
-                w.place.chunk.eq(r.arrivals.p.chunk),
-                w.place.within.eq(r.arrivals.p.within),
-                w.place.number.eq(r.arrivals.p.number),
+                *same(w.place, r.arrivals.p, "chunk within number"),
             ]
         with m.If(r.own.valid | r.arrivals.valid):
             m.next = "SORT"

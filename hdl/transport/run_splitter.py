@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..primitive.target import one_hot
 from .packet_walk import Place
 from .records import CHUNK_WIDTH, N_NEIGHBORS, NUMBER_WIDTH, OFFSET_WIDTH, RUN, Round
@@ -186,9 +187,7 @@ class RunSplitter(wiring.Component):
             m.d.sync += [
                 w.to_do.eq(w.to_do & (w.to_do - 1)),
                 w.run.ph.eq(w.message.gather),
-                w.run.terminal.eq(w.message.terminal),
-                w.run.flow.eq(w.message.flow),
-                w.run.wait.eq(w.message.wait),
+                *same(w.run, w.message, "terminal flow wait"),
             ]
             m.next = "IDLE"
             with m.If(w.to_do.any()):

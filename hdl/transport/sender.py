@@ -16,6 +16,7 @@ from gradnic.interface.offload import Subtype
 from ..frame.round_robin import first_of, next_of
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
+from ..primitive.same import same
 from ..primitive.target import one_hot
 from ..stream.fifo import FIFO
 from ..stream.slice import Slice
@@ -192,14 +193,8 @@ class Sender(wiring.Component):
             importance.write_addr.eq(self.weighed.number),
             importance.write_data.eq(self.weighed.important),
             importance.read_addr.eq(place.number),
-            packet.ph.eq(run.ph),
-            packet.terminal.eq(run.terminal),
-            packet.flow.eq(run.flow),
-            packet.neighbor.eq(run.neighbor),
-            packet.wait.eq(run.wait),
-            packet.chunk.eq(place.chunk),
-            packet.number.eq(place.number),
-            packet.offset.eq(place.offset),
+            *same(packet, run, "ph terminal flow neighbor wait"),
+            *same(packet, place, "chunk number offset"),
             packet.elems.eq(walk.elems),
             packet.retx.eq(self.resent.bit_select(at, 1)),
             packet.last.eq(walk.ends_tensor),

@@ -50,33 +50,27 @@ class InlineCard:
         """Frame from the host, as it leaves for the MAC: (bytes, bad mark)."""
         frame, bad = self._guard(bytes(frame), bool(bad), "tx")
         kind = self.kind_out(frame)
-        if kind is None:
-            self.counters["tx_foreign"] += 1
-            return frame, bad
-        fate = self._fate_out(frame, bad, kind)
-        coded = None
-        if fate is Fate.CODED:
-            coded = self._code(frame, kind)
-            fate = Fate.SIZE if coded is None else fate
-        self.counters[f"tx_{fate.name.lower()}"] += 1
+        fate = kind and self._fate_out(frame, bad, kind)
+        _, coded = self._count("tx", fate, frame, kind, self._code, Fate.SIZE)
         return (frame, bad) if coded is None else (coded, False)
 
     def receive(self, frame: bytes, bad: bool = False) -> tuple[bytes, bool] | None:
         """Frame from the MAC, as it reaches the host: (bytes, bad mark), or None if dropped."""
         frame, bad = self._guard(bytes(frame), bool(bad), "rx")
         kind = self.kind_in(frame)
-        if kind is None:
-            self.counters["rx_foreign"] += 1
-            return frame, bad
-        fate = self._fate_in(frame, bad, kind)
-        restored = None
-        if fate is Fate.CODED:
-            restored = self._restore(frame, kind)
-            fate = Fate.CODEC if restored is None else fate
-        self.counters[f"rx_{fate.name.lower()}"] += 1
-        if fate is Fate.KEPT:
+        fate = kind and self._fate_in(frame, bad, kind)
+        fate, restored = self._count("rx", fate, frame, kind, self._restore, Fate.CODEC)
+        if fate in (None, Fate.KEPT):
             return frame, bad
         return None if restored is None else (restored, False)
+
+    def _count(self, side, fate, frame, kind, rewrite, failing):
+        """(fate, the frame rewritten or None): counted, `failing` where it cannot be rewritten."""
+        rewritten = rewrite(frame, kind) if fate is Fate.CODED else None
+        if fate is Fate.CODED and rewritten is None:
+            fate = failing
+        self.counters[f"{side}_{'foreign' if fate is None else fate.name.lower()}"] += 1
+        return fate, rewritten
 
     def kind_out(self, frame: bytes) -> str | None:
         """ "native" or "paper" if a frame from the host is ours, None if it is foreign."""

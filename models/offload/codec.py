@@ -19,7 +19,35 @@ from . import bf16
 from .scaler import scaled
 
 
-class Raw:
+class _Plain:
+    """Values of a packet as they are in memory, of type `dtype` there and `wire` in the packet."""
+
+    op: Op
+    dtype: type
+    wire: str
+
+    def own(self, values: np.ndarray) -> np.ndarray:
+        """A node's values as they enter the sum."""
+        return np.ascontiguousarray(values, self.dtype)
+
+    def encode(
+        self, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> tuple[Op, int, int, bytes]:
+        """(op, p0, p1, payload) of a packet."""
+        return self.op, min(leaves, 255), 0, values.astype(self.wire).tobytes()
+
+    def decode(self, header: dict, payload: bytes) -> np.ndarray:
+        """Values of a packet; ValueError if they are malformed or made otherwise."""
+        return self._words(header, payload).astype(self.dtype)
+
+    def _words(self, header, payload):
+        n_bytes = np.dtype(self.wire).itemsize * header["elems"]
+        if len(payload) != n_bytes:
+            raise ValueError(f"payload must have {n_bytes} bytes, not {len(payload)}")
+        return np.frombuffer(payload, self.wire)
+
+
+class Raw(_Plain):
     """Float32 as they are.
 
     rescale : bool, the root multiplies by n / leaves where some are missing, rounded to float32
@@ -30,28 +58,12 @@ class Raw:
     """
 
     unit, elem_bits, scored, is_norm = 16, 32, True, False
-    dtype = np.float32
+    op, dtype, wire = Op.RAW, np.float32, "<f4"
     ops = {False: {Op.RAW}, True: {Op.RAW}}  # by: on the way down
 
     def __init__(self, n, *, rescale=False, image=None, mean=False, largest=False):
         self.n, self.rescale, self.image, self.mean = n, rescale, image, mean
         self.largest = largest
-
-    def own(self, values: np.ndarray) -> np.ndarray:
-        """A node's values as they enter the sum."""
-        return np.ascontiguousarray(values, np.float32)
-
-    def encode(
-        self, values: np.ndarray, leaves: int, *, is_leaf: bool
-    ) -> tuple[Op, int, int, bytes]:
-        """(op, p0, p1, payload) of a packet."""
-        return Op.RAW, min(leaves, 255), 0, values.astype("<f4").tobytes()
-
-    def decode(self, header: dict, payload: bytes) -> np.ndarray:
-        """Values of a packet; ValueError if they are malformed or made otherwise."""
-        if len(payload) != 4 * header["elems"]:
-            raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
-        return np.frombuffer(payload, "<f4").astype(np.float32)
 
     def add(self, partial: np.ndarray, contribution: np.ndarray) -> np.ndarray:
         """The sum, in this order."""
@@ -76,6 +88,7 @@ class Raw16(Raw):
     """
 
     unit = 32
+    op, wire = Op.RAW16, "<u2"
     ops = {False: {Op.RAW16}, True: {Op.RAW16}}
 
     def __init__(self, n, *, rescale=False, mean=False, largest=False):
@@ -84,12 +97,10 @@ class Raw16(Raw):
     def encode(
         self, values: np.ndarray, leaves: int, *, is_leaf: bool
     ) -> tuple[Op, int, int, bytes]:
-        return Op.RAW16, min(leaves, 255), 0, bf16.narrow(values).astype("<u2").tobytes()
+        return super().encode(bf16.narrow(values), leaves, is_leaf=is_leaf)
 
     def decode(self, header: dict, payload: bytes) -> np.ndarray:
-        if len(payload) != 2 * header["elems"]:
-            raise ValueError(f"payload must have {2 * header['elems']} bytes, not {len(payload)}")
-        return bf16.widen(np.frombuffer(payload, "<u2"))
+        return bf16.widen(self._words(header, payload))
 
 
 class Inceptionn(Raw):
@@ -123,25 +134,12 @@ class Inceptionn(Raw):
         return inceptionn.image(values, rounding=self.rounding, **self.settings)
 
 
-class Norms:
+class Norms(_Plain):
     """Block norms, as the bits of non-negative floats: the largest of all leaves."""
 
     unit, elem_bits, scored, is_norm = 16, 32, False, True
-    dtype = np.uint32
+    op, dtype, wire = Op.NORM, np.uint32, "<u4"
     ops = {False: {Op.NORM}, True: {Op.NORM}}
-
-    def own(self, values: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(values, np.uint32)
-
-    def encode(
-        self, values: np.ndarray, leaves: int, *, is_leaf: bool
-    ) -> tuple[Op, int, int, bytes]:
-        return Op.NORM, min(leaves, 255), 0, values.astype("<u4").tobytes()
-
-    def decode(self, header: dict, payload: bytes) -> np.ndarray:
-        if len(payload) != 4 * header["elems"]:
-            raise ValueError(f"payload must have {4 * header['elems']} bytes, not {len(payload)}")
-        return np.frombuffer(payload, "<u4").astype(np.uint32)
 
     def add(self, partial: np.ndarray, contribution: np.ndarray) -> np.ndarray:
         return np.maximum(partial, contribution)

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.tap import WINDOW_BITS
 
 from ...axi.axis import Axis, AxisReceiver, AxisSender, Lite
+from ...primitive.same import same
 from ...stream.beats import FrameBeat
 from ...stream.width import WidthConverter
 from .crossing import Crossing
@@ -139,7 +140,7 @@ class DirectTap(wiring.Component):
             taken &= ~ResetSignal(domain)
         m.d.comb += [
             port.tready.eq(taken),
-            *(getattr(inner, field).eq(getattr(port, field)) for field in FIELDS),
+            *same(inner, port, FIELDS),
         ]
         if self._narrow(name) == self.shapes[name]:
             return entry.o

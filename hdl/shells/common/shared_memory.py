@@ -13,6 +13,7 @@ from ...axi.axi4 import ReadPort, WritePort
 from ...axi.channel import Channel
 from ...axi.share import FIELDS, ReadShare, WriteShare
 from ...primitive.names import signals
+from ...primitive.same import same
 from ...stream.fifo import FIFO
 from .pass_on import pass_on
 
@@ -73,9 +74,7 @@ class WholeBursts(wiring.Component):
             *target.put(beats.o.p, *BEAT),
             target.valid.eq(beats.o.valid),
             beats.o.ready.eq(target.ready),
-            self.i.bid.eq(self.o.bid),
-            self.i.bresp.eq(self.o.bresp),
-            self.i.bvalid.eq(self.o.bvalid),
+            *same(self.i, self.o, "bid bresp bvalid"),
             self.o.bready.eq(self.i.bready),
             came.eq(source.valid & source.ready & source["last"]),
             goes.eq(far.valid & far.ready),
