@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
+from ..primitive.zeroed_table import filled
 from ..stream.delays import delayed
 from .slot_records import Kind, Sizes
 from .slot_rows import Order
@@ -251,14 +252,9 @@ class SlotLanes(wiring.Component):
         writes, size = self.writes, 1 << self.bank_width
         if small:
             table = memory.Memory(shape=8, depth=size, init=[], attrs={"ram_style": "distributed"})
-            write = table.write_port()
-            read = table.read_port(domain="comb")
-            m.d.comb += [
-                write.en.eq(writes.en & (writes.addr >> self.bank_width == number)),
-                write.addr.eq(writes.addr),
-                write.data.eq(writes.data),
-                read.addr.eq(address),
-            ]
+            ours = writes.en & (writes.addr >> self.bank_width == number)
+            read = filled(m, table, ours, writes.addr, writes.data)
+            m.d.comb += read.addr.eq(address)
             m.d.sync += level.eq(read.data)
         else:
             table = BlockRAM(8, size)

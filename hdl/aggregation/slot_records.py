@@ -17,6 +17,9 @@ from gradnic.interface.params import check_power, check_range
 MAX_CHILDREN = 32
 MAX_ROWS = 16384  # of the store: a block RAM's deepest shape
 
+_HEADER = {"lc": 3, "tensor": 16, "tree": 8, "seq": 24, "elems": 16}
+_HEADER |= {"p0": 8, "p1": 8, "arg": 32, "last": 1}
+
 ContributionHead = data.StructLayout(
     {
         "job": 4,  # place of the job in the table of jobs, not its number on the wire
@@ -24,15 +27,7 @@ ContributionHead = data.StructLayout(
         "op": 4,
         "gen": 16,
         "slot": 14,
-        "lc": 3,
-        "tensor": 16,
-        "tree": 8,
-        "seq": 24,
-        "elems": 16,
-        "p0": 8,
-        "p1": 8,
-        "arg": 32,
-        "last": 1,
+        **_HEADER,
         "ovf": 1,
         "ecn": 1,  # the header's bit, or an IP congestion mark
         "length": 16,  # payload bytes
@@ -52,15 +47,7 @@ Answer = data.StructLayout(
         "op": 4,
         "gen": 16,
         "slot": 13,
-        "lc": 3,
-        "tensor": 16,
-        "tree": 8,
-        "seq": 24,
-        "elems": 16,
-        "p0": 8,
-        "p1": 8,
-        "arg": 32,
-        "last": 1,
+        **_HEADER,
         "retx": 1,
         "ovf": 1,
         "ecn": 1,

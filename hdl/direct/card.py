@@ -12,6 +12,7 @@ from gradnic.interface.schedule_table import Layout, bits
 from ..primitive.block_ram import BlockRAM
 from ..primitive.names import signals
 from ..primitive.same import same
+from ..primitive.zeroed_table import filled
 from ..reduction.reduce import Op
 from ..schedule.scheduler import Scheduler
 from ..stream.fifo import FIFO
@@ -279,13 +280,7 @@ class FlitCard(wiring.Component):
             init=[],
             attrs={"ram_style": "distributed"},
         )
-        write = peers.write_port()
-        read = peers.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.peer_en),
-            write.addr.eq(self.peer_addr),
-            write.data.eq(self.peer),
-        ]
+        read = filled(m, peers, self.peer_en, self.peer_addr, self.peer)
         first = Signal.like(left)
         m.d.comb += first.eq(left & ~(left - 1)[: len(left)])
         for k, one in enumerate(first):

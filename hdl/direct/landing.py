@@ -12,6 +12,7 @@ from gradnic.interface.schedule_table import bits
 
 from ..primitive.multiplier import Multiplier
 from ..primitive.names import signals
+from ..primitive.zeroed_table import filled
 from ..stream.beats import Beat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -49,14 +50,7 @@ def entries_of(m, part):
         shape=Contributions(part.n_words), depth=part.n_chunks, init=[],
         attrs={"ram_style": "distributed"},
     )  # fmt: skip
-    write = table.write_port()
-    read = table.read_port(domain="comb")
-    m.d.comb += [
-        write.en.eq(part.entry_en),
-        write.addr.eq(part.entry_addr),
-        write.data.eq(part.entry),
-    ]
-    return read
+    return filled(m, table, part.entry_en, part.entry_addr, part.entry)
 
 
 class Landing(wiring.Component):

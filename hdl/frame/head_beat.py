@@ -13,16 +13,34 @@ from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
 
-def _check(n_bytes: int) -> None:
-    check_power("n_bytes", n_bytes, 2, 128)
-
-
 def _halves(beat, half):
     """Lower and upper half of a beat's data, and of its keep bits."""
     return (beat.data[: 8 * half], beat.data[8 * half :]), (beat.keep[:half], beat.keep[half:])
 
 
-class HeadApart(wiring.Component):
+class _Shifted(wiring.Component):
+    """Frames that move by half a beat, behind a register slice."""
+
+    def __init__(self, n_bytes: int, meta_width: int = 0) -> None:
+        check_power("n_bytes", n_bytes, 2, 128)
+        self.n_bytes, self.meta_width = n_bytes, meta_width
+        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
+        self.slice = Slice(self.shape)
+        frames = stream.Signature(self.shape)
+        super().__init__({"i": In(frames), "o": Out(frames)})
+
+    def _open(self, m):
+        """Where beats leave, and the half that waits: its data, keep and bad bits."""
+        m.submodules.slice = slice = self.slice
+        wiring.connect(m, slice.o, wiring.flipped(self.o))
+        half = self.n_bytes // 2
+        rest = Signal(8 * half, reset_less=True)  # upper half of the beat before
+        rest_keep = Signal(half, reset_less=True)
+        rest_bad = Signal(reset_less=True)
+        return slice.i, rest, rest_keep, rest_bad
+
+
+class HeadApart(_Shifted):
     """Moves what follows the first half beat of a frame to the next beat: 1 cycle.
 
     A frame of at least a half beat leaves with zeros behind its head, all kept; a shorter one as
@@ -41,24 +59,14 @@ class HeadApart(wiring.Component):
     """
 
     def __init__(self, n_bytes: int) -> None:
-        _check(n_bytes)
-        self.n_bytes = n_bytes
-        self.shape = FrameBeat(n_bytes)
-        self.slice = Slice(self.shape)
+        super().__init__(n_bytes)
         self.inside = Signal()  # behind the head
         self.flushes = Signal()  # only the rest is left
-        frames = stream.Signature(self.shape)
-        super().__init__({"i": In(frames), "o": Out(frames)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = slice = self.slice
-        wiring.connect(m, slice.o, wiring.flipped(self.o))
-        half = self.n_bytes // 2
-        beat, out = self.i.p, slice.i
-        rest = Signal(8 * half, reset_less=True)  # upper half of the beat before
-        rest_keep = Signal(half, reset_less=True)
-        rest_bad = Signal(reset_less=True)
+        out, rest, rest_keep, rest_bad = self._open(m)
+        beat, half = self.i.p, self.n_bytes // 2
         (low, high), (low_keep, high_keep) = _halves(beat, half)
         ends = beat.last & ~high_keep[0]  # with this beat
         whole = ~beat.last | low_keep[-1]  # all bytes of the head are there
@@ -108,24 +116,14 @@ class HeadJoined(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
-        _check(n_bytes)
-        self.n_bytes, self.meta_width = n_bytes, meta_width
-        self.shape = FrameBeat(n_bytes, meta_width=meta_width)
-        self.slice = Slice(self.shape)
+        super().__init__(n_bytes, meta_width)
         self.full = Signal()  # a half waits
         self.flushes = Signal()  # it ends its frame
-        frames = stream.Signature(self.shape)
-        super().__init__({"i": In(frames), "o": Out(frames)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = slice = self.slice
-        wiring.connect(m, slice.o, wiring.flipped(self.o))
-        half = self.n_bytes // 2
-        beat, out = self.i.p, slice.i
-        rest = Signal(8 * half, reset_less=True)
-        rest_keep = Signal(half, reset_less=True)
-        rest_bad = Signal(reset_less=True)
+        out, rest, rest_keep, rest_bad = self._open(m)
+        beat, half = self.i.p, self.n_bytes // 2
         (low, high), (low_keep, high_keep) = _halves(beat, half)
         joins = self.full & ~self.flushes  # with what comes in
         take = Signal()

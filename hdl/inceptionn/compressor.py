@@ -11,11 +11,11 @@ from amaranth.utils import ceil_log2
 from ..primitive.block_ram import Bank
 from ..primitive.names import signals
 from ..primitive.parity import astray
-from ..stream.admission import LAG, Room, admitted, credit, more_than
+from ..stream.admission import LAG, Room, admitted, more_than
 from ..stream.beats import FrameBeat, UnitBeat
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed, delayed_flag, registers
-from ..stream.fifo import FIFO
+from .descriptors import N_PLANS, queue_plan, take_units
 from .lanes import (
     BANDS,
     GROUP,
@@ -33,7 +33,6 @@ from .packer import Packer
 
 __all__ = ["SIZE", "UNCODED_UNIT", "Compressor"]
 
-N_PLANS = 16  # units whose plan is made, or made and in use
 MAX_FLOATS = 2104  # what fits a frame of 9000 bytes at worst
 CHUNKS = 16  # beats whose tags fill a row
 
@@ -172,15 +171,7 @@ class Compressor(wiring.Component):
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.plans = plans = CreditQueue(self.plan, N_PLANS, never_full=True)
-        room = {name: self.plan[name].shape for name in ("rows", "tag_rows")}
-        room = data.StructLayout(room | {"more": LAG - 1})
-        m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
-        go = Signal()
-        # taken by the end of a unit, the latest flag of its cycle: counted in the next one
-        given = delayed_flag(m, plans.take, 1, name="given")
-        free = credit(m, N_PLANS, take=go, give=given, name="plan_credits")
-        m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
-        unit = delayed(m, self.units.p, 1, name="unit")
+        needs, go, unit = take_units(m, self.units, plans, self.plan, "plan")
         known = {"unit": UNCODED_UNIT, "before": 16, "groups": 14, "gap": 4, "zero": 9}
         known |= {"fits": 1, "legal": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
@@ -222,15 +213,8 @@ class Compressor(wiring.Component):
             plan.rows.eq(Mux(some, second.rows, 0)),
             plan.tag_rows.eq(Mux(some, second.tag_rows, 0)),
         ]
-        made, made_too = copied(m, delayed_flag(m, go, 3, name="planned"), 2, name="planned")
-        m.d.comb += [
-            plans.i.valid.eq(made),
-            plans.i.p.eq(plan),
-            needs.i.valid.eq(made_too),
-            needs.i.p.rows.eq(plan.rows),
-            needs.i.p.tag_rows.eq(plan.tag_rows),
-            needs.i.p.more.eq(more),
-        ]
+        made = delayed_flag(m, go, 3, name="planned")
+        queue_plan(m, made, plans, plan, needs, plan, more, "planned")
         return needs.o, plans
 
     def _issue(self, m, needs, plans):

@@ -11,16 +11,16 @@ from amaranth.utils import ceil_log2
 from ..primitive.block_ram import Bank
 from ..primitive.names import signals
 from ..primitive.parity import astray
-from ..stream.admission import LAG, Room, admitted, credit, more_than
+from ..stream.admission import LAG, Room, admitted, more_than
 from ..stream.beats import Beat, UnitBeat
 from ..stream.credit_queue import CreditQueue
-from ..stream.delays import copied, delayed, delayed_flag, registers
-from ..stream.fifo import FIFO
+from ..stream.delays import delayed_flag, registers
 from ..stream.outlet import Outlet
 from ..stream.pair_queue import PairQueue
 from ..stream.slice import Slice
 from .byte_network import Spreader
-from .compressor import MAX_FLOATS, N_PLANS, N_UNITS, check_max_floats
+from .compressor import MAX_FLOATS, N_UNITS, check_max_floats
+from .descriptors import N_PLANS, queue_plan, take_units
 from .lanes import GROUP, LaneDecoder, band_gap, band_top, check_lanes, legal
 from .planner import Planner, StoredUnit
 from .unpack import decode_rows
@@ -161,15 +161,7 @@ class Decompressor(wiring.Component):
         """
         lane, column = ceil_log2(self.n_lanes), ceil_log2(self.n_bytes)
         m.submodules.arrivals = arrivals = CreditQueue(self.arrival, N_PLANS, never_full=True)
-        room = {name: self.unit[name].shape for name in ("rows", "tag_rows")}
-        room = data.StructLayout(room | {"more": LAG - 1})
-        m.submodules.needs = needs = FIFO(room, N_PLANS, never_full=True)
-        go = Signal()
-        # taken by the end of a unit, the latest flag of its cycle: counted in the next one
-        given = delayed_flag(m, arrivals.take, 1, name="given")
-        free = credit(m, N_PLANS, take=go, give=given, name="arrival_credits")
-        m.d.comb += [self.units.ready.eq(free), go.eq(self.units.valid & free)]
-        unit = delayed(m, self.units.p, 1, name="unit")
+        needs, go, unit = take_units(m, self.units, arrivals, self.unit, "arrival")
         known = {"unit": CODED_UNIT, "before": 16, "final": 16, "groups": 14, "gap": 4}
         known |= {"wrong": 1, "empty": 1}
         first = Signal(data.StructLayout(known), reset_less=True)
@@ -226,15 +218,8 @@ class Decompressor(wiring.Component):
             arrival.unit.scales.byte.eq(second.top - second.prescale),
             arrival.tag_final.eq(Mux(wrong, 0, done.tag_final)),
         ]
-        made, made_too = copied(m, delayed_flag(m, go, 4, name="sized"), 2, name="sized")
-        m.d.comb += [
-            arrivals.i.valid.eq(made),
-            arrivals.i.p.eq(arrival),
-            needs.i.valid.eq(made_too),
-            needs.i.p.rows.eq(arrival.unit.rows),
-            needs.i.p.tag_rows.eq(arrival.unit.tag_rows),
-            needs.i.p.more.eq(more),
-        ]
+        made = delayed_flag(m, go, 4, name="sized")
+        queue_plan(m, made, arrivals, arrival, needs, arrival.unit, more, "sized")
         return needs.o, arrivals
 
     def _store(self, m, stored, details):

@@ -61,12 +61,9 @@ class Lane(wiring.Component):
         self.receive = receive
         self.meta_width = meta_width
         self.path = GradientPath(
-            n_lanes,
-            receive=receive,
-            meta_width=meta_width,
-            rounding=rounding,
+            n_lanes, receive=receive, meta_width=meta_width, rounding=rounding,
             max_floats=max_floats,
-        )
+        )  # fmt: skip
         self.max_floats = max_floats
         frames = stream.Signature(FrameBeat(self.n_bytes, meta_width=meta_width))
         super().__init__(
@@ -209,11 +206,7 @@ class InlineCard(wiring.Component):
         self.n_lanes = n_lanes
         self.meta_width = meta_width
         self.tx = Lane(
-            n_lanes,
-            receive=False,
-            meta_width=meta_width,
-            rounding=rounding,
-            max_floats=max_floats,
+            n_lanes, receive=False, meta_width=meta_width, rounding=rounding, max_floats=max_floats
         )
         self.rx = Lane(n_lanes, receive=True, meta_width=rx_meta_width, max_floats=max_floats)
         sent = stream.Signature(FrameBeat(4 * n_lanes, meta_width=meta_width))

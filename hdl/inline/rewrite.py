@@ -25,6 +25,18 @@ def _widths(max_floats):
     return bits_for(max_floats), bits_for(longest)
 
 
+def _settings(count):
+    """How a frame is coded, and its new mark; `count` has the bits of the count of floats."""
+    return {
+        "native": 1,
+        "count": count,
+        "exponent": 7,
+        "paper": 1,
+        "prescale": signed(8),
+        "tos": 8,
+    }
+
+
 def NewHead(max_floats):
     """What a new head is made of.
 
@@ -32,18 +44,7 @@ def NewHead(max_floats):
     n_payload : bytes behind the head that leaves.
     """
     count, length = _widths(max_floats)
-    return data.StructLayout(
-        {
-            "native": 1,
-            "count": count,
-            "exponent": 7,
-            "paper": 1,
-            "prescale": signed(8),
-            "tos": 8,
-            "base": 19,
-            "n_payload": length,
-        }
-    )
+    return data.StructLayout(_settings(count) | {"base": 19, "n_payload": length})
 
 
 def Patch(max_floats):
@@ -55,12 +56,7 @@ def Patch(max_floats):
     return data.StructLayout(
         {
             "rewrite": 1,
-            "native": 1,
-            "count": count,
-            "exponent": 7,
-            "paper": 1,
-            "prescale": signed(8),
-            "tos": 8,
+            **_settings(count),
             "total": length,
             "udp": length,
             "checksum": 16,

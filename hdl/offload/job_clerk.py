@@ -14,6 +14,7 @@ from ..primitive.names import signals
 from ..primitive.parity import strayed
 from ..primitive.setting import setting
 from ..primitive.target import one_hot
+from ..primitive.zeroed_table import filled
 from ..transport.records import Context, Over
 from .job_cutter import Cutter
 from .job_judge import refusal
@@ -202,15 +203,10 @@ class JobClerk(wiring.Component):
     def _tables(self, m):
         """(the oldest job's table, which tables are loaded)."""
         m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
-        write = tables.write_port()
-        read = tables.read_port(domain="comb")
+        write = self.table_write
+        read = filled(m, tables, write.enable, write.index, write.table)
         loaded = setting(m, TABLES, "loaded")
-        m.d.comb += [
-            write.en.eq(self.table_write.enable),
-            write.addr.eq(self.table_write.index),
-            write.data.eq(self.table_write.table),
-            read.addr.eq(self.oldest.job.table),
-        ]
+        m.d.comb += read.addr.eq(self.oldest.job.table)
         with m.If(self.table_write.enable):
             m.d.sync += loaded.bit_select(self.table_write.index, 1).eq(
                 self.table_write.table.valid

@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..stream.admission import credit
+from ..stream.admission import entering
 from ..stream.beats import Beat
 from ..stream.delays import delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -54,16 +54,12 @@ class Scaler(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = self.queue
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
-        go = Signal()
-        free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)
+        queue = self.queue
+        go = entering(m, self, queue, DEPTH)
         products = [self._lane(m, k) for k in range(self.n_lanes)]
         valid = delayed_flag(m, go & self.on, Times.latency, name="go")
         last = delayed(m, self.i.p.last, Times.latency, name="last")
         m.d.comb += [
-            go.eq(self.i.valid & free),
-            self.i.ready.eq(free),
             queue.i.valid.eq(Mux(self.on, valid, go)),
             queue.i.p.last.eq(Mux(self.on, last, self.i.p.last)),
             queue.i.p.data.eq(Mux(self.on, Cat(products), self.i.p.data)),

@@ -1,4 +1,4 @@
-"""Small table that reads 0 where nothing has been written since power-up.
+"""Small tables that are read in no time; one reads 0 where nothing was written since power-up.
 
 Plumbing: Verilog for all families tells no contents of zeros, so a memory begins as its part likes.
 """
@@ -7,6 +7,14 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
+
+
+def filled(m: Module, table: memory.Memory, en, addr, data) -> memory.ReadPort:
+    """A port that reads in no time of a memory that `en`, `addr` and `data` write."""
+    write = table.write_port()
+    read = table.read_port(domain="comb")
+    m.d.comb += [write.en.eq(en), write.addr.eq(addr), write.data.eq(data)]
+    return read
 
 
 class ZeroedTable(wiring.Component):

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..inceptionn.lanes import BANDS, LaneImage, band_gap, band_zero, bands, check_lanes
 from ..primitive.names import signals
-from ..stream.admission import credit
+from ..stream.admission import entering
 from ..stream.beats import Beat
 from ..stream.delays import copied, delayed, delayed_flag
 from ..stream.fifo import FIFO
@@ -61,14 +61,8 @@ class CodecImage(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = self.queue
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
-        go = Signal()
-        free = credit(m, DEPTH, take=go, give=self.o.valid & self.o.ready)
-        m.d.comb += [
-            go.eq(self.i.valid & free),
-            self.i.ready.eq(free),
-        ]
+        queue = self.queue
+        go = entering(m, self, queue, DEPTH)
         ways = []
         if self.codes:
             ways.append(self._masked(m, go))

@@ -101,6 +101,16 @@ def row_queue(shape):
     return FIFO(shape, N_AHEAD, never_full=True, registered=False)
 
 
+def table_members(layout, depth: int, n_tables: int) -> dict:
+    """Members that write tables of `depth` rows, and choose one."""
+    return {
+        "table_en": In(1),
+        "table_addr": In(bits(n_tables * depth - 1)),
+        "table_data": In(layout.width),
+        **({"table": In(range(n_tables))} if n_tables > 1 else {}),
+    }
+
+
 def check_tables(n_tables: int, size: int) -> None:
     """ValueError unless `n_tables` of `size` entries can lie behind each other."""
     if not 1 <= n_tables <= 16 or n_tables & (n_tables - 1):
@@ -143,10 +153,7 @@ class RowReader(wiring.Component):
         self.shape = Row(layout, depth, n_chunks)
         super().__init__(
             {
-                "table_en": In(1),
-                "table_addr": In(bits(n_tables * depth - 1)),
-                "table_data": In(layout.width),
-                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
+                **table_members(layout, depth, n_tables),
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "begin": In(1),
                 "rows": Out(stream.Signature(self.shape)),

@@ -10,7 +10,7 @@ from ..primitive.names import signals
 from ..primitive.same import same
 from .chunk_book import EVENTS, ChunkBook, State
 from .row_offer import RowOffer, countdown
-from .row_reader import FAULTS, Message, RowReader, Setup, check_tables
+from .row_reader import FAULTS, Message, RowReader, Setup, check_tables, table_members
 from .row_window import N_SLOTS, RowWindow
 
 FLUSH_CYCLES = 8  # until nothing of an aborted round is on its way inside
@@ -130,10 +130,7 @@ class Scheduler(wiring.Component):
         chunk = stream.Signature(bits(n_chunks - 1))
         super().__init__(
             {
-                "table_en": In(1),
-                "table_addr": In(bits(n_tables * depth - 1)),
-                "table_data": In(layout.width),
-                **({"table": In(range(n_tables))} if n_tables > 1 else {}),
+                **table_members(layout, depth, n_tables),
                 "setup": In(Setup(layout, depth, n_chunks)),
                 "start": In(1),
                 "abort": In(1),

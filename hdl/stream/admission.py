@@ -65,6 +65,19 @@ def credit(
     return free
 
 
+def entering(m: Module, part, queue, depth: int) -> Signal:
+    """Flag: a beat of ``part.i`` enters lanes that never wait, on their way to `queue`.
+
+    It has room for all of them, `depth`, and gives ``part.o``.
+    """
+    m.submodules.queue = queue
+    wiring.connect(m, queue.o, wiring.flipped(part.o))
+    go = Signal()
+    free = credit(m, depth, take=go, give=part.o.valid & part.o.ready)
+    m.d.comb += [go.eq(part.i.valid & free), part.i.ready.eq(free)]
+    return go
+
+
 def thermometer(m, count, n_lanes, *, name: str = "below"):
     """Mask of the bytes of a beat whose number is less than `count` was 3 cycles ago.
 

@@ -5,6 +5,7 @@ Plumbing: no golden model of its own.
 
 from amaranth.lib import memory
 
+from ..primitive.zeroed_table import filled
 from .records import N_NEIGHBORS
 
 
@@ -13,11 +14,4 @@ def neighbor_table(m, shape, entry):
     that reads it in no time.
     """
     m.submodules.neighbors = table = memory.Memory(shape=shape, depth=N_NEIGHBORS, init=[])
-    write = table.write_port()
-    read = table.read_port(domain="comb")
-    m.d.comb += [
-        write.en.eq(entry.enable),
-        write.addr.eq(entry.index),
-        write.data.eq(entry.neighbor),
-    ]
-    return read
+    return filled(m, table, entry.enable, entry.index, entry.neighbor)
