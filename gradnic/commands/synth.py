@@ -122,20 +122,10 @@ def command(
     results = []
     with status("starting the tools") as say:
         for (name, n_lanes, grade, _), asked in zip(tasks, placements, strict=True):
-            result = (
-                spread.pop(0)
-                if spread
-                else blocks.measure(
-                    name,
-                    n_lanes,
-                    seeds=asked,
-                    speed=grade,
-                    device=device,
-                    clock_mhz=clock,
-                    jobs=jobs,
-                    progress=say,
-                )
-            )
+            result = spread.pop(0) if spread else blocks.measure(
+                name, n_lanes, seeds=asked, speed=grade, device=device, clock_mhz=clock, jobs=jobs,
+                progress=say,
+            )  # fmt: skip
             results.append(result)
             if record:  # others may have recorded since
                 recorded = baseline.merge(baseline.load(), [result])
@@ -145,9 +135,13 @@ def command(
         old = None if record else recorded.get(baseline.name(result))
         _show(out, result, old, path, parts)
     worse = [line for result in results if check for line in baseline.compare(result, recorded)]
+    _end(results, [f"Worse than the baseline: {line}" for line in worse], json_file)
+
+
+def _end(results, worse, json_file):
     write_json(json_file, results[0] if len(results) == 1 else results)
     for line in worse:
-        click.echo(f"Worse than the baseline: {line}", err=True)
+        click.echo(line, err=True)
     sys.exit(1 if worse else 0)
 
 
@@ -205,10 +199,7 @@ def _vendor(out, chosen, family, check, record, parts, json_file):
         ]
         out.print(table(f"{result['preset']}, by unit", ("unit", *vendors.KEYS[2:7]), rows))
     worse = [line for result in results if check for line in vendors.compare(result, recorded)]
-    write_json(json_file, results[0] if len(results) == 1 else results)
-    for line in worse:
-        click.echo(f"Worse than recorded: {line}", err=True)
-    sys.exit(1 if worse else 0)
+    _end(results, [f"Worse than recorded: {line}" for line in worse], json_file)
 
 
 def _cost(out, blocks, chosen, parts, json_file):

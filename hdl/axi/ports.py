@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Shape, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.same import join
 from .axi4 import ReadPort, WritePort
 from .axis import Axis, AxisReceiver, AxisSender, Lite
 
@@ -215,21 +216,12 @@ class Top(wiring.Component):
         for kind, name, outside in self._joins:
             inner, outer = self._inner[name][1], getattr(self, outside)
             if kind is None:
-                self._join_plain(m, inner, outer, self.signature.members[outside])
+                join(m, inner, outer, self.signature.members[outside])
             elif kind == "frame":
                 self._join_frames(m, name, inner, outer)
             else:
                 self._join_stream(m, kind, inner, outer)
         return m
-
-    @staticmethod
-    def _join_plain(m, inner, outer, member):
-        if member.is_signature:
-            wiring.connect(m, inner, wiring.flipped(outer))
-        elif member.flow == In:
-            m.d.comb += inner.eq(outer)
-        else:
-            m.d.comb += outer.eq(inner)
 
     def _join_frames(self, m, name, inner, outer):
         fields = _fields(inner.p)

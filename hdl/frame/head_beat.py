@@ -98,7 +98,7 @@ class HeadApart(_Shifted):
         return m
 
 
-class HeadJoined(wiring.Component):
+class HeadJoined(_Shifted):
     """The way back: what follows the first beat moves up to its half. 1 cycle, 1 beat per cycle.
 
     Of the first beat of a frame the lower half counts, and all of that is kept. A head waits for

@@ -13,6 +13,7 @@ from gradnic.interface.neighbor import STORE_BYTES
 from ..axi.axis import Lite
 from ..axi.lite_share import LiteShare
 from ..frame.arbiter import FrameArbiter
+from ..primitive.same import join
 from ..stream.beats import FrameBeat
 from .host_intake import LONGEST
 from .host_neighbor import HostNeighbor
@@ -109,13 +110,7 @@ class HostSide(wiring.Component):
         wiring.connect(m, port.bus, share.second)
         wiring.connect(m, share.o, wiring.flipped(self.registers))
         for name, (inner, member) in self.own.items():
-            outer, part = getattr(self, name), getattr(port, inner)
-            if member.is_signature:
-                wiring.connect(m, part, wiring.flipped(outer))
-            elif member.flow == In:
-                m.d.comb += part.eq(outer)
-            else:
-                m.d.comb += outer.eq(part)
+            join(m, getattr(port, inner), getattr(self, name), member)
         tap = HostTap(self.n_bytes, meta_width=self.meta_width, tells=self.tells)
         m.submodules.tap = tap
         m.submodules.neighbor = neighbor = HostNeighbor(self.n_bytes)

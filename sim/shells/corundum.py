@@ -69,6 +69,50 @@ def names(patterns):
     return [name for pattern in patterns.split() for name in spelled(pattern)]
 
 
+class _Top:
+    """Module ``top`` around the block: ports, pins of the block, wires, and what is to hold."""
+
+    def __init__(self):
+        self.declared, self.pins, self.wires, self.holds = [], {}, [], []
+
+    def port(self, name, *, out=False, width=None):
+        span = "" if width is None else f" [{width - 1}:0]"
+        self.declared.append(f"    {'output' if out else 'input'}{span} {name}")
+
+    def part(self, pin, name, *, out=False, width=None):
+        """A port that is a part of a pin, above those before it."""
+        self.port(name, out=out, width=width)
+        self.pins.setdefault(pin, []).insert(0, name)
+
+    def wire(self, name, width=1, value=None, holds=None):
+        """A wire at the pin of that name, which is to be `holds`."""
+        span = "" if width == 1 else f"[{width - 1}:0] "
+        self.wires.append(f"wire {span}{name}{'' if value is None else f' = {value}'};")
+        self.pins[name] = name
+        if holds is not None:
+            self.holds.append(f"{name} === {holds}")
+
+    def text(self, set_to):
+        joined = []
+        for name in names(PORTS):
+            pin = self.pins.get(name, "")
+            pin = f"{{{', '.join(pin)}}}" if isinstance(pin, list) else pin
+            joined.append(f"    .{name}({pin})")
+        values = [f".{p}({set_to[p]})" for p in names(PARAMETERS) if p in set_to]
+        body = ",\n".join(joined)
+        return "\n".join(
+            [
+                "module top (",
+                ",\n".join([*self.declared, "    input [31:0] noise", "    output rests"]),
+                ");",
+                *self.wires,
+                f"assign rests = {' && '.join(self.holds)};",
+                f"mqnic_app_block #({', '.join(values)}) app (\n{body}\n);",
+                "endmodule",
+            ]
+        )
+
+
 def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", sync_bits=BITS, **others):
     """Verilog of the shell's side, module ``top``: one bundle of wires a port, ``p0_host_tx_*``.
 
@@ -86,130 +130,103 @@ def shell(place, n_ports, mac_bits, app_id=APP_ID, channels=0, ram="ddr", sync_b
     if channels:
         set_to |= {f"{ram.upper()}_ENABLE": 1, f"{ram.upper()}_CH": channels}
         set_to[f"AXI_{ram.upper()}_DATA_WIDTH"] = RAM_BITS[ram]
-    set_to |= others
-    own, wires, body = ["clk", "rst"], [], []
-    bits = mac_bits if place == "direct" else sync_bits
-    user = {"tx": 17, "rx": 1 + STAMP_BITS}
-    if place == "direct":
-        own += [f"direct_{way}_{what}" for way in ("tx", "rx") for what in ("clk", "rst")]
-    declared = [f"    input {name}" for name in own]
-    pins = {name: name for name in own}
-    if place == "direct":
-        pins |= {name: f"{{{n_ports}{{{name}}}}}" for name in own[2:]}
+    top = _Top()
+    _clocks(top, n_ports if place == "direct" else 0)
+    _registers(top)
+    for port in range(n_ports):
+        _tap(top, place, port, mac_bits if place == "direct" else sync_bits)
+    for channel in range(channels):
+        _memory(top, ram, channel)
+    for unused in ("direct" if place == "sync" else "sync", "if"):
+        _unused_tap(top, unused, n_ports)
+    _unused(top, [kind for kind in RAM_BITS if not channels or kind != ram])
+    _dma(top)
+    return top.text(set_to | others)
+
+
+def _clocks(top, n_direct):
+    """The clock, and those of taps at MACs, which all have the same."""
+    direct = [f"direct_{way}_{what}" for way in ("tx", "rx") for what in ("clk", "rst")]
+    for name in ("clk", "rst", *(direct if n_direct else [])):
+        top.port(name)
+        top.pins[name] = f"{{{n_direct}{{{name}}}}}" if name in direct else name
+
+
+def _registers(top):
     for name in names(PORTS):
-        if name.startswith("s_axil_app_ctrl"):
-            short = "s_axil_" + name.removeprefix("s_axil_app_ctrl_")
-            what = short.removeprefix("s_axil_")
+        what = name.removeprefix("s_axil_app_ctrl_")
+        if what != name:
             width = 24 if "addr" in what else 32 if "data" in what else 4 if "strb" in what else 1
             width = {"bresp": 2, "rresp": 2, "awprot": 3, "arprot": 3}.get(what, width)
-            out = what in (
-                "awready",
-                "wready",
-                "arready",
-                "bresp",
-                "bvalid",
-                "rdata",
-                "rresp",
-                "rvalid",
-            )
-            declared.append(f"    {'output' if out else 'input'} [{width - 1}:0] {short}")
-            pins[name] = short
-    for port in range(n_ports):
-        for name, letter, way in (
-            ("host_tx", "s", "tx"),
-            ("mac_tx", "m", "tx"),
-            ("mac_rx", "s", "rx"),
-            ("host_rx", "m", "rx"),
-        ):
-            widths = {**TAP_WIDTHS, "tdata": bits, "tkeep": bits // 8, "tuser": user[way]}
-            for field, width in widths.items():
-                out = (letter == "m") != (field == "tready")
-                declared.append(
-                    f"    {'output' if out else 'input'} [{width - 1}:0] p{port}_{name}_{field}"
-                )
-                pins.setdefault(f"{letter}_axis_{place}_{way}_{field}", []).insert(
-                    0, f"p{port}_{name}_{field}"
-                )
-        for letter, name in (("s", "mac_cpl"), ("m", "host_cpl")):
-            for field, width in (("ts", STAMP_BITS), ("tag", 16), ("valid", 1), ("ready", 1)):
-                out = (letter == "m") != (field == "ready")
-                declared.append(
-                    f"    {'output' if out else 'input'} [{width - 1}:0] p{port}_{name}_{field}"
-                )
-                pins.setdefault(f"{letter}_axis_{place}_tx_cpl_{field}", []).insert(
-                    0, f"p{port}_{name}_{field}"
-                )
-    ram_widths = RAM_WIDTHS | {"data": RAM_BITS[ram], "strb": RAM_BITS[ram] // 8}
-    for channel in range(channels):
-        for patterns, way in ((RAM_OUT, "output"), (RAM_IN, "input")):
-            for field in names(patterns):
-                stem = field[2:] if field[:2] in ("aw", "ar") else field[1:]
-                width = ram_widths.get(stem, 1)
-                declared.append(f"    {way} [{width - 1}:0] ram{channel}_{field}")
-                pins.setdefault(f"m_axi_{ram}_{field}", []).insert(0, f"ram{channel}_{field}")
-        for what in ("clk", "rst"):
-            declared.append(f"    input ram{channel}_{what}")
-            pins.setdefault(f"{ram}_{what}", []).insert(0, f"ram{channel}_{what}")
-    other = "direct" if place == "sync" else "sync"
-    same = []
-    for unused in (other, "if"):  # pass through, and say so
-        for way in ("tx", "rx"):
-            for field in ("tdata", "tvalid", "tuser", "tlast", "tkeep"):
-                inner, outer = f"s_axis_{unused}_{way}_{field}", f"m_axis_{unused}_{way}_{field}"
-                width = 4096 if field == "tdata" else 512
-                wires += [f"wire [{width - 1}:0] {inner} = {{{width // 32}{{noise}}}};"]
-                wires += [f"wire [{width - 1}:0] {outer};"]
-                n_bits = {"tvalid": n_ports, "tlast": n_ports}.get(
-                    field, 17 if field == "tuser" else 8
-                )
-                same.append(f"{outer}[{n_bits - 1}:0] === {inner}[{n_bits - 1}:0]")
-                pins |= {inner: inner, outer: outer}
-            ready = f"s_axis_{unused}_{way}_tready"
-            wires.append(f"wire [{n_ports - 1}:0] {ready};")
-            pins |= {ready: ready, ready.replace("s_axis", "m_axis"): f"noise[{n_ports - 1}:0]"}
-            same.append(f"{ready} === noise[{n_ports - 1}:0]")
+            out = what in names("{aw,w,ar}ready b{resp,valid} r{data,resp,valid}")
+            top.port(f"s_axil_{what}", out=out, width=width)
+            top.pins[name] = f"s_axil_{what}"
+
+
+def _tap(top, place, port, bits):
+    """Frames of a port, and the completions of those sent."""
+    for name, letter, way in (
+        ("host_tx", "s", "tx"), ("mac_tx", "m", "tx"),
+        ("mac_rx", "s", "rx"), ("host_rx", "m", "rx"),
+    ):  # fmt: skip
+        user = 17 if way == "tx" else 1 + STAMP_BITS
+        widths = {**TAP_WIDTHS, "tdata": bits, "tkeep": bits // 8, "tuser": user}
+        for field, width in widths.items():
+            out = (letter == "m") != (field == "tready")
+            pin = f"{letter}_axis_{place}_{way}_{field}"
+            top.part(pin, f"p{port}_{name}_{field}", out=out, width=width)
+    for letter, name in (("s", "mac_cpl"), ("m", "host_cpl")):
+        for field, width in (("ts", STAMP_BITS), ("tag", 16), ("valid", 1), ("ready", 1)):
+            out = (letter == "m") != (field == "ready")
+            pin = f"{letter}_axis_{place}_tx_cpl_{field}"
+            top.part(pin, f"p{port}_{name}_{field}", out=out, width=width)
+
+
+def _memory(top, ram, channel):
+    widths = RAM_WIDTHS | {"data": RAM_BITS[ram], "strb": RAM_BITS[ram] // 8}
+    for patterns, out in ((RAM_OUT, True), (RAM_IN, False)):
+        for field in names(patterns):
+            stem = field[2:] if field[:2] in ("aw", "ar") else field[1:]
+            pin, width = f"m_axi_{ram}_{field}", widths.get(stem, 1)
+            top.part(pin, f"ram{channel}_{field}", out=out, width=width)
+    for what in ("clk", "rst"):
+        top.part(f"{ram}_{what}", f"ram{channel}_{what}")
+
+
+def _unused_tap(top, unused, n_ports):
+    """Frames of a tap that the card is not at pass through."""
+    for way in ("tx", "rx"):
+        for field in ("tdata", "tvalid", "tuser", "tlast", "tkeep"):
+            inner, outer = f"s_axis_{unused}_{way}_{field}", f"m_axis_{unused}_{way}_{field}"
+            width = 4096 if field == "tdata" else 512
+            top.wire(inner, width, f"{{{width // 32}{{noise}}}}")
+            top.wire(outer, width)
+            n_bits = {"tvalid": n_ports, "tlast": n_ports, "tuser": 17}.get(field, 8)
+            top.holds.append(f"{outer}[{n_bits - 1}:0] === {inner}[{n_bits - 1}:0]")
+        ready, given = f"s_axis_{unused}_{way}_tready", f"noise[{n_ports - 1}:0]"
+        top.wire(ready, n_ports, holds=given)
+        top.pins[ready.replace("s_axis", "m_axis")] = given
+
+
+def _unused(top, memories):
+    """What the card does not use asks for nothing."""
     for quiet in (
         *spelled("m_axil_ctrl_{aw,w,ar}valid"),
         *spelled("m_axis_{ctrl,data}_dma_{read,write}_desc_valid"),
-        *(
-            name
-            for kind in RAM_BITS
-            if not channels or kind != ram
-            for name in spelled(f"m_axi_{kind}_{{aw,w,ar}}valid")
-        ),
+        *(name for kind in memories for name in spelled(f"m_axi_{kind}_{{aw,w,ar}}valid")),
         "m_axis_stat_tvalid",
     ):
-        wires.append(f"wire {quiet};")
-        pins[quiet] = quiet
-        same.append(f"{quiet} === 1'b0")
-    for kind in ("ctrl", "data"):  # the DMA engine's accesses end
-        for pin, value in (("wr_cmd_valid", "noise[1:0]"), ("rd_cmd_valid", "noise[3:2]")):
-            pins[f"{kind}_dma_ram_{pin}"] = value
-        pins[f"{kind}_dma_ram_rd_resp_ready"] = "noise[5:4]"
+        top.wire(quiet, holds="1'b0")
+
+
+def _dma(top):
+    """Accesses of the DMA engine end."""
+    for kind in ("ctrl", "data"):
+        given = {"wr_cmd_valid": "noise[1:0]", "rd_cmd_valid": "noise[3:2]"}
+        given["rd_resp_ready"] = "noise[5:4]"
+        top.pins |= {f"{kind}_dma_ram_{pin}": value for pin, value in given.items()}
         for pin, value in (
-            ("wr_cmd_ready", "2'b11"),
-            ("wr_done", "noise[1:0]"),
-            ("rd_cmd_ready", "noise[5:4]"),
-            ("rd_resp_valid", "noise[3:2]"),
-        ):
-            wires.append(f"wire [1:0] {kind}_dma_ram_{pin};")
-            pins[f"{kind}_dma_ram_{pin}"] = f"{kind}_dma_ram_{pin}"
-            same.append(f"{kind}_dma_ram_{pin} === {value}")
-    values = [f".{p}({set_to[p]})" for p in names(PARAMETERS) if p in set_to]
-    joined = []
-    for name in names(PORTS):
-        pin = pins.get(name, "")
-        pin = f"{{{', '.join(pin)}}}" if isinstance(pin, list) else pin
-        joined.append(f"    .{name}({pin})")
-    body = ",\n".join(joined)
-    return "\n".join(
-        [
-            "module top (",
-            ",\n".join([*declared, "    input [31:0] noise", "    output rests"]),
-            ");",
-            *wires,
-            f"assign rests = {' && '.join(same)};",
-            f"mqnic_app_block #({', '.join(values)}) app (\n{body}\n);",
-            "endmodule",
-        ]
-    )
+            ("wr_cmd_ready", "2'b11"), ("wr_done", "noise[1:0]"),
+            ("rd_cmd_ready", "noise[5:4]"), ("rd_resp_valid", "noise[3:2]"),
+        ):  # fmt: skip
+            top.wire(f"{kind}_dma_ram_{pin}", 2, holds=value)

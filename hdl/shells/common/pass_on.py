@@ -3,8 +3,7 @@
 Plumbing: no golden model of its own.
 """
 
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from ...primitive.same import join
 
 
 def pass_on(m, card, wrapper, *, but=()):
@@ -12,8 +11,4 @@ def pass_on(m, card, wrapper, *, but=()):
     for name, member in card.signature.members.items():
         if name in but:
             continue
-        inner, outer = getattr(card, name), getattr(wrapper, name)
-        if member.is_signature:
-            wiring.connect(m, inner, wiring.flipped(outer))
-        else:
-            m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        join(m, getattr(card, name), getattr(wrapper, name), member)
