@@ -10,13 +10,25 @@ import click
 from mkdocs.structure.files import File
 
 from gradnic import cli
-from gradnic.interface import aggregator, card_memory, host_frame, inline, job, offload, tap
+from gradnic.interface import (
+    aggregator,
+    card_memory,
+    entries,
+    host_frame,
+    inline,
+    job,
+    job_card,
+    offload,
+    params,
+    tap,
+)
 from gradnic.interface.formats import HEAD, PARAMETERS, Op
 from gradnic.interface.register_map import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 SECTIONS = ("guide", "reference", "internals", "spec", "log")
-MAPS = (inline, offload, aggregator, tap, card_memory)
+MAPS = (inline, offload, job_card, aggregator, tap, card_memory)
+PRESETS = {offload: "offload128", job_card: "jobs128"}  # whose tables a page shows
 API = {
     "gradnic": ["host", "interface"],
     "gradnic.models": [
@@ -35,7 +47,8 @@ def generated():
     found = {"reference/wire_format.md": wire_format(), "reference/commands.md": commands()}
     for module in MAPS:
         name = module.__name__.rpartition(".")[2]
-        found[f"reference/registers_{name}.md"] = markdown(module.REGISTERS)
+        more = entries.markdown(params.preset(PRESETS[module])) if module in PRESETS else ""
+        found[f"reference/registers_{name}.md"] = markdown(module.REGISTERS) + more
     for room, packages in API.items():
         for package in packages:
             module = f"{room}.{package}"
@@ -109,11 +122,11 @@ def on_files(files, config):
 def on_config(config):
     """One section of the nav a folder, in the order of the titles; then what is generated."""
     for section in SECTIONS:
-        entries = [f"{section}/{p.name}" for p in sorted((DOCS / section).glob("*.md"))]
+        pages = [f"{section}/{p.name}" for p in sorted((DOCS / section).glob("*.md"))]
         if section == "reference":
             api = [path for path in generated() if "/api/" in path]
             written = [path for path in generated() if path not in api]
-            entries = [*written, *entries, {"API": api}]
-        if entries:
-            config.nav.append({section.capitalize(): entries})
+            pages = [*written, *pages, {"API": api}]
+        if pages:
+            config.nav.append({section.capitalize(): pages})
     return config

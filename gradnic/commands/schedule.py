@@ -34,6 +34,7 @@ _OF_ALL_NODES = (  # what --alone has no use for
     "plot_file", "n_bytes", "exports", "export_bytes", *NAMES,
 )  # fmt: skip
 _WRITERS = {".bin": tables.to_bytes, ".json": tables.to_json, ".h": tables.to_c}
+_IN_ROWS = ".bin", ".h"  # of them, those that hold rows as a card reads them
 
 
 def topology_options(function):
@@ -236,6 +237,13 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
     help="Write the table: .bin, .h or .json.",
     metavar="FILE",
 )
+@option(
+    "--row-nodes",
+    q.Whole(2, 255),
+    help="Rows of .bin and .h as a card reads them that was built for so many nodes: register"
+    " build; default: as narrow as they can be.",
+)
+@option("--row-chunks", q.Whole(2, 8192), help="And for so many chunks: register capacity.")
 @option("--node", q.Whole(0, 2**20), help="Print this node's rows.")
 @click.option("--alone", is_flag=True, help="Only the table of --node, in closed form (shift).")
 @option(
@@ -266,7 +274,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @needs(schedule=("scipy",))
 def command(collective, root, barrier, nops, table_file, node, alone, plot_file, listing, json_file,
             n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, exports,
-            export_bytes, **options):  # fmt: skip
+            export_bytes, row_nodes, row_chunks, **options):  # fmt: skip
     """Build, prove and measure the schedule of an all-reduce, or of another collective.
 
     \b
@@ -284,10 +292,11 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     if listing:
         show_algorithms(json_file)
         return
+    rows_as = _layout_of(table_file, row_nodes, row_chunks)
     if alone:
         q.only_with(collective == "all_reduce", "--collective all_reduce", "alone")
         q.only_with(False, "the tables of all nodes, not --alone", *_OF_ALL_NODES)
-        _one_node(options, node, table_file, json_file)
+        _one_node(options, node, table_file, rows_as, json_file)
         return
     if plot_file:
         require("--plot", report=("matplotlib",))
@@ -321,6 +330,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     exported = [
         pair for kind, file in exports for pair in _exported(table, kind, file, export_bytes)
     ]
+    text = _table_text(table_file, table, rows_as)
     layout = tables.Layout.fit(table.rows)
     result = describe(
         options["algorithm"], topology, schedule, report, layout, seconds, collective, root
@@ -339,10 +349,35 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     for path, data in exported:
         output.write_whole(path, data)
     if table_file:
-        output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
+        output.write_whole(table_file, text)
     if plot_file:
         output.write_picture(plot_file, drawn(schedule), dpi=110)
     output.write_json(json_file, result)
+
+
+def _layout_of(table_file, row_nodes, row_chunks):
+    """The `Layout` of rows in a file that holds them, None for the narrowest."""
+    q.only_with(
+        Path(table_file or "").suffix in _IN_ROWS, "--table of " + " or ".join(_IN_ROWS),
+        "row_nodes", "row_chunks",
+    )  # fmt: skip
+    if row_nodes is row_chunks is None:
+        return None
+    if row_nodes is None or row_chunks is None:
+        raise click.UsageError("--row-nodes needs --row-chunks, and the other way round")
+    return tables.Layout.for_card(row_nodes, row_chunks)
+
+
+def _table_text(path, table, layout):
+    """What to write to the file at `path`, None for none."""
+    if not path:
+        return None
+    kind = Path(path).suffix
+    more = (layout,) if kind in _IN_ROWS else ()
+    try:
+        return _WRITERS[kind](table, *more)
+    except ValueError as error:
+        raise click.UsageError(f"--row-nodes, --row-chunks: {error}") from None
 
 
 def _exported(table, kind, path, n_bytes):
@@ -355,7 +390,7 @@ def _exported(table, kind, path, n_bytes):
     return [(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))]
 
 
-def _one_node(options, node, table_file, json_file):
+def _one_node(options, node, table_file, rows_as, json_file):
     """One node's rows without the other nodes'; nothing is proven, so nothing is claimed."""
     if options["algorithm"] != "shift" or node is None:
         raise click.UsageError("--alone needs --algorithm shift and --node V")
@@ -363,13 +398,14 @@ def _one_node(options, node, table_file, json_file):
     begin = time.process_time()
     table = shift_rows(topology, node)
     seconds = time.process_time() - begin
+    text = _table_text(table_file, table, rows_as)
     result = {"topology": topology.name, "algorithm": "shift", "nodes": topology.n_nodes,
               "node": node, "entries": len(table.rows), "seconds_to_build": seconds}  # fmt: skip
     output.console(json_file).print(
         output.table(f"node {node} of {table.name}", ["figure", "value"], list(result.items()))
     )
     if table_file:
-        output.write_whole(table_file, _WRITERS[Path(table_file).suffix](table))
+        output.write_whole(table_file, text)
     output.write_json(json_file, result)
 
 

@@ -9,7 +9,7 @@ from rich.markdown import Markdown
 
 from gradnic import __version__
 from gradnic import quantities as q
-from gradnic.interface import params
+from gradnic.interface import entries, params
 from gradnic.interface import register_map as registers
 from gradnic.output import console, json_option, list_option, table, write_json, write_whole
 from gradnic.paths import OutputFolder, check_files
@@ -59,7 +59,7 @@ def generate(name, parameters, family, preset=None):
         f"{name}_inst.vh": template(name, ports),
         f"{name}_ports.md": port_page(name, doc, values, ports),
     }
-    more, words = register_files(name, tops.entry(parameters).registers)
+    more, words = register_files(name, tops.entry(parameters).registers, parameters)
     result = {
         "top": type(parameters).__name__.lower(),
         "module": name,
@@ -78,12 +78,14 @@ def heading(what, values, family):
     return [f"gradnic {__version__}: {what} for {family}", *textwrap.wrap(chosen, 96)]
 
 
-def register_files(name, register_map):
-    """({file name: text}, rows for JSON) of a register map, or nothing for None."""
+def register_files(name, register_map, parameters=None):
+    """({file name: text}, rows for JSON) of a register map, or nothing for None. parameters : of
+    the top whose map it is.
+    """
     if register_map is None:
         return {}, []
     files = {
-        f"{name}_registers.md": registers.markdown(register_map),
+        f"{name}_registers.md": registers.markdown(register_map) + entries.markdown(parameters),
         f"{name}_registers.h": registers.c_header(register_map),
     }
     words = [
@@ -103,7 +105,7 @@ def generate_shell(name, options, parameters, family, preset):
     values = tops.describe(parameters) | asdict(options)
     head = heading(f"{preset} in {name}", values, family)
     files[f"{module}.v"] = "".join(f"// {line}\n" for line in head) + files[f"{module}.v"]
-    more, words = register_files(module, tops.entry(parameters).registers)
+    more, words = register_files(module, tops.entry(parameters).registers, parameters)
     for register_map in options.maps(parameters):
         more |= register_files(f"{module}_{register_map.name}", register_map)[0]
     result = {

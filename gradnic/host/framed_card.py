@@ -45,7 +45,7 @@ class FramedCard(JobDriver):
     def layout(self) -> Layout:
         """The layout of this card's rows."""
         n_nodes, n_chunks = (self.link.hello[name] for name in ("n_nodes", "n_chunks"))
-        return Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
+        return Layout.for_card(n_nodes, n_chunks)
 
     def post(self, job: Job) -> bool:
         """Post a `gradnic.interface.job.Job`: True. Waits while the queue is full, and TimeoutError

@@ -161,8 +161,7 @@ class OffloadDriver(Driver):
         """The `gradnic.interface.schedule_table.Layout` that packs rows for this card."""
         from gradnic.interface.schedule_table import Layout  # numpy, which the rest does without
 
-        n_nodes, chunks = self._build["nodes"], self.get("capacity")["chunks"]
-        return Layout.for_nodes(n_nodes, ports=4, chunks=-(-chunks // n_nodes))
+        return Layout.for_card(self._build["nodes"], self.get("capacity")["chunks"])
 
     @cached_property
     def memory(self) -> MemoryDriver:

@@ -15,7 +15,7 @@ N_SOURCES = 2
 NOWHERE = (1 << 32) - 1  # upper word of an address that no card has
 
 _SAME = (
-    "interrupts", "mac_low", "ip", "network", "t_probe", "table_write", "ports",
+    "mac_low", "ip", "network", "t_probe", "table_write", "ports",
     "scores", "pace", "pace_step", "pace_low", "pace_high", "closing",
     "queue_shown", "queue_count", "longest", "capacity",
 )  # fmt: skip
@@ -82,6 +82,7 @@ _OWN = (
         ("renewed", 1, "the card was stuck: it reset what jobs share, active ones ended"),
         access="w1c",
     ),
+    packed("interrupts", 0x010, "which events interrupt", ("mask", 5, "as events")),
     packed(
         "mac_high", 0x018, "own MAC address, and who this is",
         ("value", 16, "high bits"), ("node", 8, "SRC of what is sent"),

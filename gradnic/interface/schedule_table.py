@@ -94,6 +94,11 @@ class Layout:
         )  # fmt: skip
 
     @classmethod
+    def for_card(cls, n_nodes: int, n_chunks: int) -> "Layout":
+        """That of an offload card built for tables of so many nodes and chunks."""
+        return cls.for_nodes(n_nodes, ports=MAX_SENDS, chunks=-(-n_chunks // n_nodes))
+
+    @classmethod
     def fit(cls, rows: np.ndarray) -> "Layout":
         """The narrowest layout that holds these rows."""
         widths = {name: bits(rows[name].max(initial=0)) for name in FIELDS}

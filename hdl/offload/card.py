@@ -178,6 +178,6 @@ def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, **sizes):
     """The card for tables of up to `n_nodes` nodes; parameters as of
     `gradnic.interface.params.Offload`, and ``rx_meta_width`` as of `OffloadCore`.
     """
-    layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
+    layout = Layout.for_card(n_nodes, n_chunks)
     sizes |= {"depth": n_rows, "n_chunks": n_chunks, "n_nodes": n_nodes}
     return OffloadCard(n_bytes, n_ports, layout, port_bytes=port_bytes or None, **sizes)

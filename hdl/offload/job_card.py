@@ -312,7 +312,7 @@ def card(*, n_bytes, n_ports, n_nodes, n_rows, n_chunks, port_bytes=0, pass_byte
     """The card for tables of up to `n_nodes` nodes; parameters as of
     `gradnic.interface.params.Jobs`, and ``rx_meta_width`` as of `OffloadCore`.
     """
-    layout = Layout.for_nodes(n_nodes, ports=4, chunks=-(-n_chunks // n_nodes))
+    layout = Layout.for_card(n_nodes, n_chunks)
     return JobCard(
         n_bytes, n_ports, layout, depth=n_rows, n_chunks=n_chunks,
         port_bytes=port_bytes or None, pass_bytes=pass_bytes or None, n_nodes=n_nodes, **sizes,

@@ -80,8 +80,10 @@ class JobContext(wiring.Component):
         The one that is active.
     context : Out(Context)
         ``armed`` while its packets are taken. busy : Out(1), a job is active
-    stop : In(1)
-        A strobe: end it. now : In(48). watchdog : In(32), cycles without progress; 0 is off
+    stop, hears : In(1), Out(1)
+        A strobe: end it. It may be asked to: it is active, and how it ends is not told yet.
+    now, watchdog : In(48), In(32)
+        Cycles, and those without progress that end it; 0 is off.
     clear, clearing, start : Out(1), In(1), Out(1)
         Of the engine. reset : Out(1), of the engine as a whole
     stage : Out(2)
@@ -129,6 +131,7 @@ class JobContext(wiring.Component):
                 "context": Out(Context),
                 "busy": Out(1),
                 "stop": In(1),
+                "hears": Out(1),
                 "now": In(STAMP_WIDTH),
                 "watchdog": In(32),
                 "clear": Out(1),
@@ -226,7 +229,7 @@ class JobContext(wiring.Component):
             m.d.sync += [s.overdue.eq(1), s.status.eq(JobStatus.MEMORY), s.detail.eq(0)]
         with m.If(self.told):
             m.d.sync += s.was_told.eq(1)
-        m.d.comb += self.tells.eq(s.overdue & ~s.was_told)
+        m.d.comb += [self.tells.eq(s.overdue & ~s.was_told), self.hears.eq(self.busy & ~s.was_told)]
 
     def _count(self, m, s):
         """What its completion tells of the result."""

@@ -20,6 +20,7 @@ from ..primitive.names import signals
 from ..primitive.same import same
 from ..stream.fifo import FIFO
 from ..transport.records import Context
+from .ages import ages
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
@@ -349,17 +350,22 @@ class JobCore(OffloadCore):
             m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
 
     def _aborts(self, m, queue, runners):
-        """An active job first: there is one, or it is looked for in the queue."""
-        found = Signal(self.n_active)
+        """An active job first: the oldest there is, or it is looked for in the queue."""
+        found, called, named = signals("found called named", self.n_active)
         asked = Signal()
-        called = Signal(self.n_active)
-        m.d.sync += called.eq(
-            Cat(r.busy & (r.record.id == self.abort.payload) for r in runners)
+        older, contexts = ages(m, Cat(r.take for r in runners)), range(self.n_active)
+        m.d.sync += named.eq(
+            Cat(r.hears & (r.record.id == self.abort.payload) for r in runners)
         )  # nobody begins a job in the cycle after the end of another one
         m.d.comb += [
+            called.eq(Cat(r.hears & named[k] for k, r in enumerate(runners))),
             found.eq(
-                Cat(r.busy & called[k] for k, r in enumerate(runners))
-                & asked.replicate(self.n_active)
+                Cat(
+                    asked
+                    & called[k]
+                    & ~Cat(called[j] & older[j][k] for j in contexts if j != k).any()
+                    for k in contexts
+                )
             ),
             queue.abort.payload.eq(self.abort.payload),
             queue.abort.valid.eq(asked & ~found.any()),

@@ -35,7 +35,7 @@ N_QUIET = 40  # runs in which neither the job nor what is counted changes by its
 N_EPOCHS = 1 << EPOCH_WIDTH
 JOB = Prepared(N_BYTES, WIDTH)
 FLAGS = ("free", "busy", "clear", "start", "reset", "passes", "overs", "mute", "closed", "tells",
-         "stalls")  # fmt: skip
+         "stalls", "hears")  # fmt: skip
 ENDS = (JobStatus.DONE, JobStatus.SHORT)
 COUNTERS = {"least": LEAVES_WIDTH, "most": LEAVES_WIDTH, "given_up": GIVEN_WIDTH}
 COPY = "id_too"  # of the job's id, inverted
@@ -72,8 +72,9 @@ class Twin:
         s, thc = self.state, self.job is not None and self.job["codec"] == JobCodec.THC
         reset = s in ("RENEW", "FLUSH", "AGAIN")
         closed = reset or s in ("DRAIN", "OVER", "DECODE", "END")
+        busy = s not in ("FREE", "RENEW", "FLUSH")
         told = {
-            "free": s == "FREE", "busy": s not in ("FREE", "RENEW", "FLUSH"),
+            "free": s == "FREE", "busy": busy, "hears": busy and not self.was_told,
             "clear": s == "CLEAR", "start": s == ("ARM" if thc else "BEGIN"), "reset": reset,
             "overs": s == "OVER", "closed": closed, "mute": closed or s == "HUSH",
             "passes": thc and not self.has_passed and s in ("CLEARING", "DECODE"),

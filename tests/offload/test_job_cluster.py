@@ -176,6 +176,29 @@ def test_abort_frees_the_place_and_disturbs_nothing(when, pauses):
         assert bench.status(node, 5) == JobStatus.ABORTED
 
 
+def test_of_active_jobs_of_one_id_the_oldest_is_aborted():
+    bench = Bench()
+    twins = [Job(9, tensor=40 + k, gen=1, elems=3000, source=0, result=HALF) for k in range(2)]
+    bench.store(bench.normal(3000, 8))
+    rtl, card = bench.rtl, bench.golden.cards[0]
+    rtl.hosts[0].takes_completions = False
+    for job in twins:  # on one node alone, so that none of them ends by itself
+        assert rtl.post_now(0, job)
+        card.post(job)
+    rtl.step(HARSH)
+    card.tick(0)
+    for active in (0b10, 0):
+        rtl.abort(0, 9)
+        assert card.abort(9)
+        rtl.step(HARSH, n_cycles=1000)
+        assert rtl._get(0, "active") == active
+        assert [bool(active >> k & 1) for k in range(2)] == [
+            one is not None for one in card.contexts
+        ]
+        assert rtl.take(0).status == card.take().status == JobStatus.ABORTED
+        assert rtl.take(0) is card.take() is None
+
+
 def test_an_abort_ends_within_a_thousand_cycles_and_a_frame():
     bench = Bench()
     bench.post(bench.job(0, 6000), nodes=[0, 1])  # node 2 never posts

@@ -284,7 +284,9 @@ def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
                 await ctx.tick()
         record = ctx.get(part.record)
         assert (record.id, record.status, record.detail) == (7, JobStatus.MEMORY, 0)
+        assert ctx.get(part.hears)
         await strobe(ctx, part.told)
+        assert ctx.get(part.busy & ~part.hears)  # its id may be another job's now
         await ctx.tick().repeat(200)
         assert not ctx.get(part.tells | part.free | part.reset)  # once, and nobody takes its place
         assert ctx.get(part.busy & part.mute)

@@ -26,6 +26,7 @@ from gradnic.models.schedule.wire_ratio import wire_ratio
 
 from gradnic import cli
 from gradnic.commands.simulate import bound_cycles
+from gradnic.interface.schedule_table import Layout, from_bytes, to_c
 from gradnic.native import library
 from gradnic.quantities import parse_size as parse_bytes
 
@@ -516,6 +517,22 @@ def test_commands_write_their_keys(tmp_path):
     assert result["bound_cycles"] == pytest.approx(960)
     assert result["bound_two_phase_cycles"] == pytest.approx(960)
     assert 960 < result["cycles_total"] <= 1.03 * 3272
+
+
+@pytest.mark.parametrize("kind", ["h", "bin"])
+def test_rows_are_written_as_a_card_reads_them(tmp_path, kind):
+    table, layout = compile_table(build(parse("ring:2"), "ring")), Layout.for_card(64, 256)
+    assert layout != Layout.fit(table.rows)
+    file = tmp_path / f"t.{kind}"
+    words = "schedule --topology ring:2 --algorithm ring --row-nodes 64 --row-chunks 256 --table"
+    done = gradnic(*words.split(), file)
+    assert done.returncode == 0, done.stderr
+    if kind == "h":
+        assert file.read_text() == to_c(table, layout)
+    else:
+        read, found = from_bytes(file.read_bytes())
+        assert read.same(table)
+        assert found == layout
 
 
 @pytest.mark.parametrize(
