@@ -186,7 +186,7 @@ endfunction
   N.put(10'h180, {16'd42, 16'h0000}); N.put(10'h184, 0); N.put(10'h188, {16'd3, 16'd1}); \
   N.put(10'h18C, ELEMS); N.put(10'h190, 0); N.put(10'h194, SOURCE); N.put(10'h198, 0); \
   N.put(10'h19C, RESULT); N.put(10'h1A0, 0); N.put(10'h1A4, 0); N.put(10'h1B0, 1);
-// Waits for status.told, reads the record, takes it, and looks at the result.
+// Waits for status.completion, reads the record, takes it, and looks at the result.
 `define FINISH(N) \
   N.get(10'h004); \
   while (N.word[5] !== 1) begin repeat (50) @(posedge clock); N.get(10'h004); end \

@@ -120,11 +120,11 @@ def check_files(names):
     written, or is an input.
     """
     ctx = click.get_current_context(silent=True)
-    told = ctx.meta.get(_OUTPUTS, []) if ctx else []
+    outputs = ctx.meta.get(_OUTPUTS, []) if ctx else []
     for name in names:
         OutputFile().convert(name, None, ctx)
         if ctx:
-            ctx.meta[_OUTPUTS] = told  # they differ among themselves
+            ctx.meta[_OUTPUTS] = outputs  # they differ among themselves
 
 
 class OutputFolder(_Path):

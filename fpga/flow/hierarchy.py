@@ -188,8 +188,9 @@ def flat(units, top):
         port: {"bits": [find(local[bit]) for bit in bits]}
         for port, bits in units[top]["ports"].items()
     }
-    told = {}
+    shortest = {}
     for bit, paths in names.items():
         best = min(paths, key=lambda path: path.count("."))
-        told[find(bit)] = min(told.get(find(bit), best), best, key=lambda path: path.count("."))
-    return {"cells": cells, "ports": ports, "names": told}
+        bit = find(bit)
+        shortest[bit] = min(shortest.get(bit, best), best, key=lambda path: path.count("."))
+    return {"cells": cells, "ports": ports, "names": shortest}

@@ -311,10 +311,10 @@ def place(
     A report takes its name when nextpnr has ended, and is not made again.
     """
     flags = [f"--{device}", "--speed", str(speed), "--freq", f"{clock_mhz:g}", *options]
-    told = [source] if source != "netlist.json" else []
+    other = [source] if source != "netlist.json" else []
 
     def name(seed):
-        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *told]}{seed}"
+        text = f"{tools.release('nextpnr-ecp5')}{[*flags, *other]}{seed}"
         return f"s{seed}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     reports = {seed: f"{name(seed)}.json" for seed in seeds}

@@ -93,9 +93,9 @@ def load_table(
     places = []
     for chunk in range(plan.n_chunks):
         up = {
-            told[chunk].rank: (index[u], told[chunk].leaves, told[chunk].flow)
-            for u, told in plan.up[node].items()
-            if chunk in told
+            chunks[chunk].rank: (index[u], chunks[chunk].leaves, chunks[chunk].flow)
+            for u, chunks in plan.up[node].items()
+            if chunk in chunks
         }
         down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
         places.append((up, down[0] if down else None))

@@ -21,10 +21,10 @@ class FramedCard(JobDriver):
     """
 
     def __init__(self, link: FrameHost, *, old: float = 0.05, **options) -> None:
-        self.link, told = link, link.hello
-        sizes = {name: told[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
+        self.link, hello = link, link.hello
+        sizes = {name: hello[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
                                                "n_peers", "n_active", "n_tables")}  # fmt: skip
-        super().__init__(link.read, link.write, n_bytes=told["beat_bytes"], **sizes, **options)
+        super().__init__(link.read, link.write, n_bytes=hello["beat_bytes"], **sizes, **options)
         self.map = HOSTED
         self._take_completions()
         while link.completion(old) is not None:

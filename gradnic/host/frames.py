@@ -417,10 +417,10 @@ class FrameHost:
 
     def _event(self, seq, payload):
         if seq == self._events:
-            told = Completion.parse(payload)
-            if seq or told != self._told:
-                self._completions.append(told)
-            self._told, self._events = told, (seq + 1) % SEQS
+            completion = Completion.parse(payload)
+            if seq or completion != self._told:
+                self._completions.append(completion)
+            self._told, self._events = completion, (seq + 1) % SEQS
         elif (seq + 1) % SEQS != self._events:
             return
         answer = _Request(Kind.ACK, 0, b"", 0)

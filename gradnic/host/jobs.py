@@ -97,9 +97,9 @@ class JobDriver(OffloadDriver):
     """Tables that can be loaded, under the numbers from 0 on."""
 
     def _ask(self):
-        told, status = super()._ask(), self.get("status")
+        sizes, status = super()._ask(), self.get("status")
         more = {name: status[name] for name in ("n_active", "n_engines", "n_tables")}
-        return told | self.get("capacity") | {"peers": 1 << told["peer_bits"]} | more
+        return sizes | self.get("capacity") | {"peers": 1 << sizes["peer_bits"]} | more
 
     def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all.
@@ -351,7 +351,7 @@ class JobDriver(OffloadDriver):
 
     def completion(self) -> Completion | None:
         """The oldest `Completion`, which leaves the card; None if there is none."""
-        if not self.get("status")["told"]:
+        if not self.get("status")["completion"]:
             return None
         self._look_at_bits()
         n_words = COMPLETION.n_bytes // 4

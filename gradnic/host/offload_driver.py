@@ -128,8 +128,8 @@ class OffloadDriver(Driver):
         **options,
     ) -> None:
         super().__init__(offload.REGISTERS, read, write, **options)
-        told = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
-        self._told = {name: value for name, value in told.items() if value is not None}
+        given = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
+        self._told = {name: value for name, value in given.items() if value is not None}
         self._toggle: int | None = None  # as the card has it, once it was asked
         self._allowed: dict[int, int] = {}  # by neighbor
 

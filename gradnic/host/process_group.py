@@ -45,13 +45,13 @@ class Members:
         if self.rank < 0:
             raise ValueError("this process is no member of the hook's process group")
         mine = {name: _told(value) for name, value in settings.items()}
-        told: list[Any] = [None] * self.n
-        dist.all_gather_object(told, mine, group=group)
-        names = sorted({name for one in told for name in one})
-        differing = [name for name in names if len({one.get(name) for one in told}) > 1]
+        settings_by_rank: list[Any] = [None] * self.n
+        dist.all_gather_object(settings_by_rank, mine, group=group)
+        names = sorted({name for one in settings_by_rank for name in one})
+        differing = [name for name in names if len({one.get(name) for one in settings_by_rank}) > 1]
         if differing:
             raise ValueError(
-                f"ranks differ in the hook's {_differences(differing, told)}; "
+                f"ranks differ in the hook's {_differences(differing, settings_by_rank)}; "
                 "every rank must make its hook alike"
             )
         table: Any = settings.get("exchange")
@@ -173,12 +173,12 @@ def _hash(text):
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _differences(names, told):
+def _differences(names, settings):
     """``seed: 5 (rank 0), 6 (ranks 1, 2)`` of every name, joined by semicolons."""
     parts = []
     for name in names:
         ranks = {}
-        for rank, one in enumerate(told):
+        for rank, one in enumerate(settings):
             ranks.setdefault(one.get(name, "none"), []).append(rank)
         values = (
             f"{value} (rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))})"

@@ -60,7 +60,7 @@ _OWN = (
         "status", 0x004, "where the card is",
         ("active", ACTIVE, "bit k: context k has a job"),
         ("idle", 1, "no job waits or is active"),
-        ("told", 1, "a completion waits"),
+        ("completion", 1, "one waits"),
         ("aborting", 1, "the last abort is being looked for"),
         ("inc", 1, "the card was built with INCEPTIONN"),
         ("n_active", 3, "contexts"), ("n_tables", 5, "tables that can be loaded"),
@@ -119,7 +119,7 @@ _OWN = (
         ("post", 1, "the descriptor is posted"), ("take", 1, "the completion is taken"),
         ("abort", 1, "the job with this id is to end"), ("id", 16, "of the job to end"),
     ),
-    *_record("completion", 0x1B8, COMPLETION, "the oldest completion, while status.told", "ro"),
+    *_record("completion", 0x1B8, COMPLETION, "the oldest one, while status.completion", "ro"),
     *(
         one
         for k in range(N_SOURCES)

@@ -143,7 +143,7 @@ class Aggregator(wiring.Component):
             ports.append(port)
             m.d.comb += [
                 port.write.eq(write),
-                *same(port, framer, "noticed notice valid beat"),
+                *same(port, framer, "notice_valid notice valid beat"),
             ]
             for side, other in (("worker", "network"), ("network", "worker")):
                 m.submodules[f"{side}{k}_out"] = arbiter = FrameArbiter(n)
@@ -214,17 +214,17 @@ class Aggregator(wiring.Component):
             m.d.sync += waiting[k].eq(asks | (waiting[k] & ~taken[k]))
 
     def _rule_queues(self, m, bank, ports):
-        told = wiring.Signature(queue_members(self.n_ports)).create(path=("egress",))
+        rules = wiring.Signature(queue_members(self.n_ports)).create(path=("egress",))
         m.d.comb += [
-            told.queue_write.enable.eq(self._rises(m, bank.queue.write, "queue")),
-            told.queue_write.address.eq(bank.queue.address),
-            told.queue_write.beats.eq(bank.queue.beats),
-            told.queue_shown.count.eq(bank.queue_shown.count),
-            told.queue_shown.port.eq(bank.queue_shown.port),
-            bank.queue_count.value.eq(told.queue_count),
+            rules.queue_write.enable.eq(self._rises(m, bank.queue.write, "queue")),
+            rules.queue_write.address.eq(bank.queue.address),
+            rules.queue_write.beats.eq(bank.queue.beats),
+            rules.queue_shown.count.eq(bank.queue_shown.count),
+            rules.queue_shown.port.eq(bank.queue_shown.port),
+            bank.queue_count.value.eq(rules.queue_count),
             bank.status.queues.eq(1),
         ]
-        rule_queues(m, told, ports)
+        rule_queues(m, rules, ports)
         for k, port in enumerate(ports):
             for name in ("judged", "dequeued"):
                 m.d.comb += getattr(self, f"{name}{k}").eq(getattr(port, name))

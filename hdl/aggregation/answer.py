@@ -59,7 +59,7 @@ class AnswerFramer(wiring.Component):
     sender : In(Sender(n_jobs))
     answers : In(stream.Signature(Answer))
     sums : In(stream.Signature(Beat(8 * n_bytes)))
-    noticed, notice : Out(1), Out(Notice)
+    notice_valid, notice : Out(1), Out(Notice)
     valid, beat : Out(1), Out(FrameBeat(n_bytes))
     """
 
@@ -71,7 +71,7 @@ class AnswerFramer(wiring.Component):
                 "sender": In(Sender(n_jobs)),
                 "answers": In(stream.Signature(Answer)),
                 "sums": In(stream.Signature(Beat(8 * n_bytes))),
-                "noticed": Out(1),
+                "notice_valid": Out(1),
                 "notice": Out(Notice),
                 "valid": Out(1),
                 "beat": Out(FrameBeat(n_bytes)),
@@ -144,7 +144,7 @@ class AnswerFramer(wiring.Component):
         answer, switchml = sized.o.p.answer, sized.o.p.switchml
         native = self._tos(answer.lc) + DF
         m.d.sync += [
-            self.noticed.eq(load),
+            self.notice_valid.eq(load),
             self.notice.children.eq(answer.children),
             self.notice.job.eq(answer.job),
             self.notice.switchml.eq(switchml),
@@ -253,7 +253,7 @@ class AnswerPort(wiring.Component):
 
     Members
     -------
-    noticed, notice, valid, beat : In
+    notice_valid, notice, valid, beat : In
         From `AnswerFramer`.
     write : In(ChildWrite(n_ports, n_jobs))
     o : Out(stream.Signature(FrameBeat(n_bytes)))
@@ -273,7 +273,7 @@ class AnswerPort(wiring.Component):
         events = {"judged": Out(Event), "dequeued": Out(Event)}
         super().__init__(
             {
-                "noticed": In(1),
+                "notice_valid": In(1),
                 "notice": In(Notice),
                 "valid": In(1),
                 "beat": In(FrameBeat(n_bytes)),
@@ -315,7 +315,7 @@ class AnswerPort(wiring.Component):
         child = delayed(m, child, LEAD - 2, name="child")
         shared = delayed(m, Cat(self.notice.switchml, self.notice.udp_port), LEAD - 1, name="port")
         chosen = delayed(m, chosen, LEAD - 3, name="chosen")
-        with m.If(delayed_flag(m, self.noticed, LEAD - 1, name="noticed")):
+        with m.If(delayed_flag(m, self.notice_valid, LEAD - 1, name="notice_valid")):
             m.d.sync += [
                 to.eq(child),
                 port.eq(Mux(shared[0], shared[1:], child.udp_port)),

@@ -117,8 +117,8 @@ class SlotRule(wiring.Component):
             written.closed.eq(closes),
             beside.eq(other),
             beside.bitmap.eq(other.bitmap & bit),
-            records.write_en.eq((at[7] & (verdict.adds | closes)) | self.clears | sweep.wipes),
-            records.write_addr.eq(Mux(at[7], place, Mux(at[6], place ^ 1, sweep.wiped))),
+            records.write_en.eq((at[7] & (verdict.adds | closes)) | self.clears | sweep.erase),
+            records.write_addr.eq(Mux(at[7], place, Mux(at[6], place ^ 1, sweep.erase_place))),
             sweep.crossed.eq(at[7] & crosses),
         ]
         own, else_ = (copied(m, at[k], len(starts), name=f"writes{k}") for k in (6, 5))
@@ -242,7 +242,7 @@ class SlotRule(wiring.Component):
             self.verdict.verdict,
             self.verdict.after,
         )
-        closing, told = copied(m, self.closing, 2, name="closing")
+        closing, closing_copy = copied(m, self.closing, 2, name="closing")
         op = Signal(4, reset_less=True)
         kind = Signal(Kind, reset_less=True)
         wanted = Signal(8, reset_less=True)
@@ -287,7 +287,7 @@ class SlotRule(wiring.Component):
             task.g.eq(job.g),
         ]
         for name in ("gen", "lc", "tensor", "tree", "seq"):
-            m.d.comb += answer[name].eq(Mux(told, after[name], head[name]))
+            m.d.comb += answer[name].eq(Mux(closing_copy, after[name], head[name]))
         m.d.comb += [
             answer.job.eq(Mux(closing, after.job, head.job)),
             answer.slot.eq(head.slot),

@@ -48,8 +48,8 @@ class Sweep(wiring.Component):
         The record store is free in this cycle; nothing is under way that may write to it.
     place, record : Out(place_width), In(Record)
         The record at ``place`` comes 2 cycles later if ``may_read``.
-    wipes, wiped : Out(1), Out(place_width)
-        The record at ``wiped`` is made empty.
+    erase, erase_place : Out(1), Out(place_width)
+        The record at ``erase_place`` is made empty.
     busy, blocks : Out(1), Out(1)
         That is under way or asked for; no contribution may start.
     close : Out(stream.Signature({place, gen}))
@@ -60,7 +60,7 @@ class Sweep(wiring.Component):
         check_range("place_width", place_width, 2, 14)
         self.n_jobs = n_jobs
         self.places = 2**place_width
-        self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or wiped
+        self.left = Signal(range(self.places + 1), init=self.places)  # to be looked at, or erased
         self.more = Signal(init=1)  # left is not 0
         self.is_last = Signal()  # left is 1
         self.stage = Signal(5)  # of the record that is looked at, one-hot
@@ -82,8 +82,8 @@ class Sweep(wiring.Component):
                 "resting": In(1),
                 "place": Out(place_width),
                 "record": In(Record),
-                "wipes": Out(1),
-                "wiped": Out(place_width),
+                "erase": Out(1),
+                "erase_place": Out(place_width),
                 "busy": Out(1, init=1),
                 "blocks": Out(1),
                 "close": Out(stream.Signature(Due(place_width))),
@@ -186,7 +186,7 @@ class Sweep(wiring.Component):
             stop.eq(first + number),
         ]
         m.d.comb += ours.eq((slot >= start) & (slot < stop))
-        m.d.sync += [self.wipes.eq(wiping & (everything | ours)), self.wiped.eq(self.place)]
+        m.d.sync += [self.erase.eq(wiping & (everything | ours)), self.erase_place.eq(self.place)]
         with m.If(wiping & self.is_last):
             m.d.sync += [wiping.eq(0), everything.eq(0), self.busy.eq(0)]
             with m.If(sweeping):  # what was broken off begins again

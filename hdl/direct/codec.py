@@ -62,7 +62,7 @@ class FlitCoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.compressor = unit = Compressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
-        m.submodules.told = told = FIFO(FlitHead, N_UNITS)
+        m.submodules.head_queue = heads = FIFO(FlitHead, N_UNITS)
         places, codec = self.places, self.codec
         message = Signal(FlitHead, reset_less=True)  # count: chunks from `chunk` on
         chunk = Signal(16, reset_less=True)
@@ -78,9 +78,9 @@ class FlitCoder(wiring.Component):
             unit.units.p.count.eq(size * FLIT_FLOATS),
             *same(unit.units.p, codec, "exponent paper prescale"),
             unit.units.p.limit.eq(NO_LIMIT),
-            told.i.p.eq(message),
-            told.i.p.flits.eq(size),
-            told.i.p.ends.eq((left <= UNIT_FLITS) & (message.count == 1)),
+            heads.i.p.eq(message),
+            heads.i.p.flits.eq(size),
+            heads.i.p.ends.eq((left <= UNIT_FLITS) & (message.count == 1)),
             unit.floats.p.data.eq(self.payload.p.data),
             unit.floats.p.last.eq(rest == 1),
         ]
@@ -93,8 +93,8 @@ class FlitCoder(wiring.Component):
                     m.next = "unit"
             with m.State("unit"):
                 m.d.sync += rest.eq(size)
-                with m.If(unit.units.ready & told.i.ready):
-                    m.d.comb += [unit.units.valid.eq(1), told.i.valid.eq(1)]
+                with m.If(unit.units.ready & heads.i.ready):
+                    m.d.comb += [unit.units.valid.eq(1), heads.i.valid.eq(1)]
                     m.d.sync += [left.eq(left - size), message.more.eq(1)]
                     m.next = "floats"
             with m.State("floats"):
@@ -113,11 +113,11 @@ class FlitCoder(wiring.Component):
                                 m.next = "message"
         with_exit(fsm)
         m.d.comb += [
-            self.unit_heads.valid.eq(told.o.valid & unit.sizes.valid),
-            self.unit_heads.p.eq(told.o.p),
+            self.unit_heads.valid.eq(heads.o.valid & unit.sizes.valid),
+            self.unit_heads.p.eq(heads.o.p),
             self.unit_heads.p.bytes.eq(unit.sizes.p.bytes),
-            told.o.ready.eq(unit.sizes.valid & self.unit_heads.ready),
-            unit.sizes.ready.eq(told.o.valid & self.unit_heads.ready),
+            heads.o.ready.eq(unit.sizes.valid & self.unit_heads.ready),
+            unit.sizes.ready.eq(heads.o.valid & self.unit_heads.ready),
             self.units.valid.eq(unit.coded.valid),
             self.units.p.data.eq(unit.coded.p.data),
             self.units.p.last.eq(unit.coded.p.last),

@@ -111,10 +111,10 @@ class EgressQueues(wiring.Component):
         head = Array(Signal(width - 1, name=f"head{k}") for k in QUEUE)
         frames = Array(Signal(range(N_FRAMES + 1), name=f"frames{k}") for k in QUEUE)
         first = Signal(init=1)
-        told, held = signals("told held", 5)  # queue and ECN field of the frame
+        fields, held = signals("fields held", 5)  # queue and ECN field of the frame
         n_before = Signal(range(self.max_beats + 1))
         n_now = Signal(range(self.max_beats + 2))
-        queue, ecn = told[:3], told[3:]
+        queue, ecn = fields[:3], fields[3:]
         important = ecn != 0
         tos = beat.data[8 * IPV4.tos.byte :][:8]
         at = 8 * ETHERNET.ethertype.byte
@@ -127,14 +127,14 @@ class EgressQueues(wiring.Component):
             store.write_en.eq(valid & (n_now <= self.max_beats)),
             store.write_addr.eq(Cat((head[queue] + n_now - 1)[: width - 1], queue)),
             store.write_data.eq(Value.cast(beat)),
-            told.eq(held),
+            fields.eq(held),
         ]
         with m.If(first):
-            m.d.comb += told.eq(Mux(ethertype == ETHERTYPE_IPV4, Cat(~tos[5:], tos[:2]), CE << 3))
+            m.d.comb += fields.eq(Mux(ethertype == ETHERTYPE_IPV4, Cat(~tos[5:], tos[:2]), CE << 3))
         with m.If(valid):
             m.d.sync += [
                 first.eq(beat.last),
-                held.eq(told),
+                held.eq(fields),
                 n_before.eq(Mux(n_now > self.max_beats, self.max_beats, n_now)),
             ]
 

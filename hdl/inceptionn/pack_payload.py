@@ -113,15 +113,15 @@ def pack_payload(m, c, beat, tags, payload):
     ]
     # Told a cycle before the tail is whole: the merger reads later, and the flag is its own.
     wait = packer.latency - 3
-    told = delayed_flag(m, last, packer.latency - 1, name="told")
+    unit_done = delayed_flag(m, last, packer.latency - 1, name="unit_done")
     m.submodules.measured = measured = PairQueue(SIZE, N_UNITS)
     wiring.connect(m, measured.o, wiring.flipped(c.sizes))
     gone = delayed(m, dropped, wait - 1, name="dropped")
     m.d.comb += [
-        c.merger.units.valid.eq(told),
+        c.merger.units.valid.eq(unit_done),
         c.merger.units.p.eq(delayed(m, unit, wait, name="unit")),
         c.merger.units.p.dropped.eq(gone),
-        measured.i.valid.eq(told),
+        measured.i.valid.eq(unit_done),
         measured.i.p.bytes.eq(delayed(m, total, wait + 1, name="bytes")),
         measured.i.p.dropped.eq(gone),
     ]

@@ -263,9 +263,9 @@ class Planner(wiring.Component):
         unit = ride("unit", summed + 3)
         equal = Signal(8, reset_less=True)
         ok = Signal(reset_less=True)
-        told = ride("unit", summed + 1).bytes
+        stated = ride("unit", summed + 1).bytes
         m.d.sync += [
-            equal.eq(Cat(size[k : k + 2] == told[k : k + 2] for k in range(0, 16, 2))),
+            equal.eq(Cat(size[k : k + 2] == stated[k : k + 2] for k in range(0, 16, 2))),
             ok.eq(
                 equal.all()
                 & ~delayed(m, stray, prefix.latency + 1, name="stray")

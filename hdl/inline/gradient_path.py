@@ -24,7 +24,7 @@ from ..stream.beats import Beat, FrameBeat
 from ..stream.fifo import FIFO
 from .rewrite import HeadMath, HeadPatcher, Patch, head_bytes
 
-N_TOLD = 16  # frames of which the codec is told before their beats come
+N_AHEAD = 16  # frames that the codec may know before their beats come
 N_FRAMES = 64  # inside a path; at one frame a cycle its latency is the limit
 
 
@@ -124,20 +124,20 @@ class GradientPath(wiring.Component):
             realigner.o.ready.eq(payload.ready),
         ]
         # The codec is told of a frame as soon as it is known, and plans while the last one comes.
-        m.submodules.told = told = FIFO(self.infos.p.shape(), N_TOLD)
+        m.submodules.frames_ahead = frames_ahead = FIFO(self.infos.p.shape(), N_AHEAD)
         asks = self.infos.p.kind.coding
         m.d.comb += [
-            codec.units.valid.eq(self.infos.valid & asks & told.i.ready),
+            codec.units.valid.eq(self.infos.valid & asks & frames_ahead.i.ready),
             *(
                 codec.units.p[name].eq(self.infos.p.kind.unit[name])
                 for name in ("count", "exponent", "paper", "prescale")
                 + (("bytes",) if self.receive else ("limit",))
             ),
-            told.i.valid.eq(self.infos.valid & (~asks | codec.units.ready)),
-            told.i.p.eq(self.infos.p),
-            self.infos.ready.eq(told.i.ready & (~asks | codec.units.ready)),
+            frames_ahead.i.valid.eq(self.infos.valid & (~asks | codec.units.ready)),
+            frames_ahead.i.p.eq(self.infos.p),
+            self.infos.ready.eq(frames_ahead.i.ready & (~asks | codec.units.ready)),
         ]
-        beat, kind, verdict = self.beats.p, told.o.p.kind, self.verdicts.p
+        beat, kind, verdict = self.beats.p, frames_ahead.o.p.kind, self.verdicts.p
         unit = kind.unit
         ready, go, ends = signals("ready go ends")
         m.d.comb += [
@@ -146,10 +146,10 @@ class GradientPath(wiring.Component):
                 & (~kind.coding | realigner.i.ready)
                 & (~beat.last | (self.verdicts.valid & frames.i.ready))
             ),
-            go.eq(self.beats.valid & told.o.valid & ready),
+            go.eq(self.beats.valid & frames_ahead.o.valid & ready),
             ends.eq(go & beat.last),
-            self.beats.ready.eq(told.o.valid & ready),
-            told.o.ready.eq(ends),
+            self.beats.ready.eq(frames_ahead.o.valid & ready),
+            frames_ahead.o.ready.eq(ends),
             self.verdicts.ready.eq(ends),
             store.i.valid.eq(go),
             store.i.p.eq(beat.data),
@@ -171,7 +171,7 @@ class GradientPath(wiring.Component):
             frames.i.p.n_stored.eq(n_before + 1),
         ]
         if self.meta_width:
-            m.d.comb += frames.i.p.meta.eq(told.o.p.meta)
+            m.d.comb += frames.i.p.meta.eq(frames_ahead.o.p.meta)
 
     def _leave(self, m, store, frames, entered):
         """Decides what leaves, computes the new head, and puts the frame together."""

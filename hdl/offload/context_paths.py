@@ -50,7 +50,7 @@ class ArrivalSteer(wiring.Component):
     arrivals, place, values : In(stream.Signature(Arrival)), In(Place), In(...)
         What a gate offers; an unsound unit is one beat of ``drop``.
     contexts : In(ArrayLayout(Context, n))
-    deaf : In(n)
+    discard : In(n)
         Nothing goes to this context: it is being reset, as it is for some cycles from each change
         of its epoch on.
     heads, data : Out(...).array(n)
@@ -66,7 +66,7 @@ class ArrivalSteer(wiring.Component):
                 "place": In(Place(n)),
                 "values": In(beat),
                 "contexts": In(data.ArrayLayout(Context, n)),
-                "deaf": In(n),
+                "discard": In(n),
                 "heads": Out(head).array(n),
                 "data": Out(beat).array(n),
             }
@@ -97,7 +97,7 @@ class ArrivalSteer(wiring.Component):
         ]
         at, valid = near.o.p.way.index, near.o.valid
         lost = Signal()
-        opens = Array(sink.ready & ~self.deaf[k] for k, sink in enumerate(self.heads))
+        opens = Array(sink.ready & ~self.discard[k] for k, sink in enumerate(self.heads))
         m.d.comb += [
             lost.eq(near.o.p.way.vanishes | (epochs[at] != near.o.p.way.epoch)),
             near.o.ready.eq(valid & (lost | opens[at])),
@@ -105,23 +105,23 @@ class ArrivalSteer(wiring.Component):
         for k, sink in enumerate(self.heads):
             m.d.comb += [
                 sink.p.eq(near.o.p.arrival),
-                sink.valid.eq(valid & ~lost & (at == k) & ~self.deaf[k]),
+                sink.valid.eq(valid & ~lost & (at == k) & ~self.discard[k]),
             ]
         self._steer(m, ways.o, epochs)
         return m
 
     def _steer(self, m, ways, epochs):
         """Where values go is settled in a cycle before the first beat: flags steer, and no queue.
-        That a context has another epoch is seen a cycle late, when it is deaf. A flag that changed
-        by itself is seen at once, as all of them together are even, and nothing moves until a
-        reset, which `Renewal` makes.
+        That a context has another epoch is seen a cycle late, when its values are discarded. A flag
+        that changed by itself is seen at once, as all of them together are even, and nothing moves
+        until a reset, which `Renewal` makes.
         """
         values, way = self.values, ways.p
         to = Signal(self.n)
         to_none, busy = signals("to_none busy")
         epoch = Signal(EPOCH_WIDTH, reset_less=True)
         next_, lost, gone = signals("next_ lost gone")
-        opens = Cat(sink.ready for sink in self.data) & ~self.deaf
+        opens = Cat(sink.ready for sink in self.data) & ~self.discard
         stands = uneven(m, [to, to_none, busy])
         m.d.comb += [
             lost.eq(way.vanishes | (epochs[way.index] != way.epoch)),
@@ -140,7 +140,7 @@ class ArrivalSteer(wiring.Component):
         with m.Elif(gone):
             m.d.sync += [to.eq(0), to_none.eq(1)]
         for k, sink in enumerate(self.data):
-            goes = to[k] & ~(self.deaf[k] | stands)
+            goes = to[k] & ~(self.discard[k] | stands)
             m.d.comb += [sink.p.eq(values.p), sink.valid.eq(values.valid & goes)]
 
 
@@ -157,13 +157,13 @@ class PacketPick(wiring.Component):
     sources : In({heads, payload, replies, echoed, echo, path_mark}).array(n)
         Of a `gradnic.hdl.offload.round_engine.RoundEngine` each.
     heads, payload, replies, echoed, echo, path_mark : Out
-        As of one. Of echoes and marks that come in one cycle, one is told.
+        As of one. Of echoes and marks that come in one cycle, one is passed on.
     layers : In(ArrayLayout(3, n))
     started : In(n)
         A strobe: this context is the youngest now.
-    mute : In(n)
+    pause : In(n)
         No new packet of this context leaves.
-    speaking : Out(n)
+    sending : Out(n)
         A payload of this context is leaving.
     before : Out(ArrayLayout(n, n))
         Bit j of before[k]: context k goes before context j.
@@ -172,16 +172,16 @@ class PacketPick(wiring.Component):
     def __init__(self, n_bytes: int, n: int) -> None:
         self.n = n
         head, beat = stream.Signature(PacketHead), stream.Signature(Beat(8 * n_bytes))
-        told = {"echoed": Out(1), "echo": Out(Echo), "path_mark": Out(PathMark)}
-        one = {"heads": Out(head), "payload": Out(beat), "replies": Out(head)} | told
+        feedback = {"echoed": Out(1), "echo": Out(Echo), "path_mark": Out(PathMark)}
+        one = {"heads": Out(head), "payload": Out(beat), "replies": Out(head)} | feedback
         super().__init__(
             one
             | {
                 "sources": In(wiring.Signature(one)).array(n),
                 "layers": In(data.ArrayLayout(3, n)),
                 "started": In(n),
-                "mute": In(n),
-                "speaking": Out(n),
+                "pause": In(n),
+                "sending": Out(n),
                 "before": Out(data.ArrayLayout(n, n)),
             }
         )
@@ -206,7 +206,7 @@ class PacketPick(wiring.Component):
             for i in range(n) for j in range(n) if i != j
         ]  # fmt: skip
         m.d.comb += [
-            offers.eq(Cat(source.heads.valid for source in sources) & ~self.mute),
+            offers.eq(Cat(source.heads.valid for source in sources) & ~self.pause),
             first.eq(
                 Cat(
                     offers[i] & ~Cat(offers[j] & before[j][i] for j in range(n) if j != i).any()
@@ -242,7 +242,7 @@ class PacketPick(wiring.Component):
             m.d.comb += [
                 came.eq(room & talkers[k]),
                 went.eq(mine & owner.ready),
-                self.speaking[k].eq(leaving != 0),
+                self.sending[k].eq(leaving != 0),
             ]
             with m.If(came & ~went):
                 m.d.sync += leaving.eq(leaving + 1)

@@ -18,8 +18,10 @@ from .ages import ages
 from .job_context import FLUSH_CYCLES
 from .job_records import LeavesSeen, Prepared
 
-Said = data.StructLayout({"stage": 2, "armed": 1, "start": 1, "clear": 1, "mute": 1, "closed": 1})
-"""What a context says to its engine in each cycle: see `gradnic.hdl.offload.job_context`."""
+EngineControl = data.StructLayout(
+    {"stage": 2, "armed": 1, "start": 1, "clear": 1, "pause": 1, "closed": 1}
+)
+"""What a context asks of its engine in each cycle: see `gradnic.hdl.offload.job_context`."""
 
 Report = data.StructLayout(
     {
@@ -29,9 +31,9 @@ Report = data.StructLayout(
         "progress": 1,
         "row": 16,
         "leaves": LeavesSeen,
-        "spends": 1,
+        "spent_valid": 1,
         "spent": BYTES_WIDTH,
-        "speaking": 1,
+        "sending": 1,
         "quiet": 1,
     }
 )
@@ -73,8 +75,8 @@ class EnginePool(wiring.Component):
     An engine goes to the oldest context that still needs one, whether that wants it already or
     not: so the oldest job of all, which is the same everywhere, waits for engines of older jobs
     alone, and nothing waits in a circle. For `FLUSH_CYCLES` each it is reset before it is given,
-    when it is told of the job, between two rounds of a job, and when it comes back: a context has a
-    free one 9 cycles after it asks. What is said and heard is as fast as without a pool.
+    when it gets the job, between two rounds of a job, and when it comes back: a context has a
+    free one 9 cycles after it asks. Controls and reports pass in the same cycle.
 
     Parameters
     ----------
@@ -91,18 +93,18 @@ class EnginePool(wiring.Component):
         It has an engine, which is out of reset. That takes 8 cycles, each time.
     turns : In(n)
         A strobe: its engine is to be reset, and stays its own.
-    leases, gens, said, checks : In(Lease).array(n), In(ArrayLayout(16, n)), In(Said).array(n),
-        In(CheckWrite).array(n)
+    leases, gens, controls, checks : In(Lease).array(n), In(ArrayLayout(16, n)),
+        In(EngineControl).array(n), In(CheckWrite).array(n)
     reports : Out(Report).array(n)
     strays : Out(n)
         What its engine knows of its job, or whose it is, has changed by itself.
     resets : Out(n_engines)
-    lent, contexts, says, check : Out(Lease).array(n_engines), Out(Context).array(n_engines),
-        Out(Said).array(n_engines), Out(CheckWrite).array(n_engines)
-        To each engine. One that no context has is mute and closed, and is told nothing else.
+    engine_leases, contexts : Out(Lease).array(n_engines), Out(Context).array(n_engines)
+    engine_controls, check : Out(EngineControl).array(n_engines), Out(CheckWrite).array(n_engines)
+        To each engine. One that no context has is paused and closed, with zeros elsewhere.
     taken : Out(n_engines)
         A strobe: it is given to a context.
-    told : In(Report).array(n_engines)
+    engine_reports : In(Report).array(n_engines)
     """
 
     def __init__(self, n_bytes: int, address_width: int, *, n: int, n_engines: int) -> None:
@@ -114,17 +116,17 @@ class EnginePool(wiring.Component):
                 "granted": Out(n),
                 "leases": In(lease).array(n),
                 "gens": In(data.ArrayLayout(16, n)),
-                "said": In(Said).array(n),
+                "controls": In(EngineControl).array(n),
                 "checks": In(CheckWrite).array(n),
                 "reports": Out(Report).array(n),
                 "strays": Out(n),
-                "lent": Out(lease).array(n_engines),
+                "engine_leases": Out(lease).array(n_engines),
                 "contexts": Out(Context).array(n_engines),
-                "says": Out(Said).array(n_engines),
+                "engine_controls": Out(EngineControl).array(n_engines),
                 "check": Out(CheckWrite).array(n_engines),
                 "taken": Out(n_engines),
                 "resets": Out(n_engines),
-                "told": In(Report).array(n_engines),
+                "engine_reports": In(Report).array(n_engines),
             }
         )
 
@@ -154,21 +156,23 @@ class EnginePool(wiring.Component):
             self._engine(m, e, owners[e], Mux(goes[e], next_, 0), free, ready, strays)
         for k in contexts:
             mine = Cat(owner[k] for owner in owners) & ready
-            heard = [told.as_value() & mine[e].replicate(Report.size)
-                     for e, told in enumerate(self.told)]  # fmt: skip
+            reports = [report.as_value() & mine[e].replicate(Report.size)
+                       for e, report in enumerate(self.engine_reports)]  # fmt: skip
             m.d.comb += [
                 self.granted[k].eq(mine.any()),
                 self.strays[k].eq((mine & strays).any()),
-                self.reports[k].as_value().eq(_either(heard)),
+                self.reports[k].as_value().eq(_either(reports)),
                 self.reports[k].quiet.eq(
-                    Cat(~mine[e] | told.quiet for e, told in enumerate(self.told)).all()
+                    Cat(
+                        ~mine[e] | report.quiet for e, report in enumerate(self.engine_reports)
+                    ).all()
                 ),
             ]
         return m
 
     def _engine(self, m, e, owner, goes, free, ready, strays):
-        """Engine `e`: `goes` to a context; resets, as of its own and of that; what it is told."""
-        lease = Signal(self.lent[e].shape(), name=f"lease{e}", reset_less=True)
+        """Engine `e`: `goes` to a context; resets, as of its own and of that; its lease."""
+        lease = Signal(self.engine_leases[e].shape(), name=f"lease{e}", reset_less=True)
         which = Signal(range(self.n), name=f"which{e}", reset_less=True)  # the bit of `owner`
         gen = Signal(16, name=f"gen{e}", reset_less=True)
         epoch = Signal(EPOCH_WIDTH, name=f"epoch{e}")
@@ -186,7 +190,7 @@ class EnginePool(wiring.Component):
             )
             return chosen
 
-        said = of_owner("said", self.said)
+        controls = of_owner("controls", self.controls)
         gens = of_owner("gens", self.gens)
         # by number: a LUT chooses of four
         given = Array(Value.cast(one) for one in self.leases)[which]
@@ -195,13 +199,13 @@ class EnginePool(wiring.Component):
             ready[e].eq(had & ~resets),
             free[e].eq(~had & ~resets),
             strays[e].eq(strayed(m, Cat(owner, lease), stood, name=f"lease{e}_parity") | other),
-            self.lent[e].eq(lease),
+            self.engine_leases[e].eq(lease),
             self.check[e].eq(of_owner("check", self.checks)),
-            self.says[e].eq(Mux(ready[e], said, 0)),
+            self.engine_controls[e].eq(Mux(ready[e], controls, 0)),
             self.resets[e].eq(resets),
-            self.says[e].mute.eq(~ready[e] | said.mute),
-            self.says[e].closed.eq(~ready[e] | said.closed),
-            self.contexts[e].armed.eq(ready[e] & said.armed),
+            self.engine_controls[e].pause.eq(~ready[e] | controls.pause),
+            self.engine_controls[e].closed.eq(~ready[e] | controls.closed),
+            self.contexts[e].armed.eq(ready[e] & controls.armed),
             self.contexts[e].tensor.eq(lease.job.job.tensor),
             self.contexts[e].gen.eq(gen),
             self.contexts[e].epoch.eq(epoch),

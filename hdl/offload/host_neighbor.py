@@ -94,7 +94,7 @@ class HostNeighbor(wiring.Component):
         self._edit(m, index, take, whole.o.p.data, out.i.p.data)
         return m
 
-    def _edit(self, m, index, take, asked, told):
+    def _edit(self, m, index, take, asked, answer):
         """Beats of the answer's head from those of the request's."""
         n = self.n_bytes
         kept = Signal(8 * (KEPT.stop - KEPT.start), reset_less=True)
@@ -116,7 +116,7 @@ class HostNeighbor(wiring.Component):
                 for k in here:
                     if any(k in answer for answer in answers):
                         of_arp, of_echo = (answer.get(k, octet(k)) for answer in answers)
-                        m.d.comb += told[8 * (k - here.start) :][:8].eq(
+                        m.d.comb += answer[8 * (k - here.start) :][:8].eq(
                             Mux(is_arp, of_arp, of_echo)
                         )
             with m.If((index == beat) & take):
@@ -142,12 +142,12 @@ class HostNeighbor(wiring.Component):
 
     def _echo(self, octet):
         old = [octet(ICMP.checksum.byte + k) for k in (1, 0)]
-        told = self._both(octet) | _put(IPV4.source, self.ip) | _put(ICMP.type, Const(0, 8))
-        told |= _moved(IPV4.destination, IPV4.source, octet)
+        answer = self._both(octet) | _put(IPV4.source, self.ip) | _put(ICMP.type, Const(0, 8))
+        answer |= _moved(IPV4.destination, IPV4.source, octet)
         if any(part is None for part in old):
-            return told
+            return answer
         total = Cat(old) + ECHO_WORD  # RFC 1141: that word becomes 0
-        return told | _put(ICMP.checksum, total[:16] + total[16])
+        return answer | _put(ICMP.checksum, total[:16] + total[16])
 
 
 def _put(field, value):

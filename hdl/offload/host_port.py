@@ -61,8 +61,8 @@ class HostPort(wiring.Component):
     job, posts, posted, full : Out(Descriptor), Out(1), In(1), In(1)
         While ``posts``, ``job`` is to be posted, until it is ``posted`` or all is ``full``.
     events, t_event : In(1), In(32)
-        Completions are told by frames; cycles between copies.
-    told, record, take : In(1), In(Record), Out(1)
+        Completions go out as frames; cycles between copies.
+    record_valid, record, take : In(1), In(Record), Out(1)
         The oldest completion; it leaves as ``take`` is 1.
     bad, overrun : Out(1), Out(2)
         See `HostIntake`.
@@ -97,7 +97,7 @@ class HostPort(wiring.Component):
                 "full": In(1),
                 "events": In(1),
                 "t_event": In(32),
-                "told": In(1),
+                "record_valid": In(1),
                 "record": In(Record),
                 "take": Out(1),
                 "bad": Out(1),
@@ -158,7 +158,7 @@ class HostPort(wiring.Component):
             *same(self.reader, self, "ends session unit"),
             self.reader.next.eq(states.credit(self)),
             self.text.unit.eq(self.unit),
-            timer.waits.eq(self.told & self.events & self.is_open),
+            timer.waits.eq(self.record_valid & self.events & self.is_open),
             timer.t_event.eq(self.t_event),
             timer.taken.eq(self.take),
         ]

@@ -141,14 +141,14 @@ class HostSide(wiring.Component):
             ]
         return m
 
-    def _to_host(self, m, told, answers):
+    def _to_host(self, m, events, answers):
         """Both shares of `host_rx`."""
         m.submodules.own = own = FrameArbiter(self.n_bytes, own_beats=STORE_BYTES // self.n_bytes)
         m.submodules.arbiter = arbiter = FrameArbiter(
             self.n_bytes, meta_width=self.rx_meta_width, own_beats=LONGEST // self.n_bytes
         )
         for source, sink in (
-            (told, own.foreign), (answers, own.own),
+            (events, own.foreign), (answers, own.own),
             (wiring.flipped(self.core_rx), arbiter.foreign),
             (arbiter.o, wiring.flipped(self.host_rx)),
         ):  # fmt: skip

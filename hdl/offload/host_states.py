@@ -118,7 +118,7 @@ def _settle(m, p, w):
             with m.If(w.is_kind[Kind.ACK]):
                 m.next = "wait"
         with m.Elif(w.is_kind[Kind.ACK]):
-            with m.If(p.told & p.events & (asked.seq == p.timer.seq)):
+            with m.If(p.record_valid & p.events & (asked.seq == p.timer.seq)):
                 m.d.comb += p.take.eq(1)
             with m.Else():
                 counts(m, p, "late")
@@ -156,7 +156,7 @@ def _open(m, p):
         ]
         m.d.comb += [
             *(part.opens.eq(1) for part in (p.writes, p.timer, p.reader)),
-            p.writes.acks.eq(1),  # nothing of the last session is told any more
+            p.writes.acks.eq(1),  # nothing of the last session is acknowledged any more
         ]
 
 

@@ -145,8 +145,8 @@ class HostTap(wiring.Component):
                 self.taken.valid.eq(here & ends & room),
                 self.taken.p.meta.eq(queue.o.p.meta),
             ]
-            told = ~ends | self.taken.ready
-            here, room = here & told, room & told
+            has_room = ~ends | self.taken.ready
+            here, room = here & has_room, room & has_room
         m.d.comb += [
             others.i.valid.eq(here & ~way.mine),
             others.i.p.eq(queue.o.p),

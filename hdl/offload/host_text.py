@@ -104,10 +104,10 @@ class HostText(wiring.Component):
         for k in range(N_REGIONS):
             regions[f"source{k}"] = self.regions[k].first << low
             regions[f"source{k}_bytes"] = self.regions[k].n_beats << low
-        told = self.build | regions
-        told |= {"format": FORMAT, "map": 1, "payload": self.unit, "credits": STORE_BYTES}
+        values = self.build | regions
+        values |= {"format": FORMAT, "map": 1, "payload": self.unit, "credits": STORE_BYTES}
         hello = Signal(8 * HELLO.n_bytes)
         for field in HELLO:
-            value = Value.cast(told.get(field.name, 0))
+            value = Value.cast(values.get(field.name, 0))
             m.d.comb += Cat(hello[a:b] for a, b in field.slices).eq(value)
         return hello

@@ -28,7 +28,7 @@ class JobCard(HostedCard):
 
     Latency and rate are the core's. Fill tables and settings, then write a descriptor to ``post_0``
     and behind, and change ``job.post``; a completion is in ``completion_0`` and behind while
-    ``status.told``, and leaves when ``job.take`` changes.
+    ``status.completion``, and leaves when ``job.take`` changes.
 
     Parameters
     ----------
@@ -190,12 +190,12 @@ class JobCard(HostedCard):
     def _of_thc(self, core, bank):
         if not core.passes:
             return []
-        codec, told = core.round.codec, [(core.thc_rules.bits, bank.thc.bits)]
+        codec, rules = core.round.codec, [(core.thc_rules.bits, bank.thc.bits)]
         if core.bits == 4:
             levels = Cat(getattr(bank, f"levels_{k}").value for k in range(4))
-            told = [(Value.cast(codec.levels), levels)]
+            rules = [(Value.cast(codec.levels), levels)]
         return [
-            *told,
+            *rules,
             (core.thc_rules.log4, bank.thc.log4),
             (core.thc_rules.t_fixed, bank.thc.clip),
             (core.thc_rules.unit, bank.thc_unit.unit),
@@ -238,7 +238,7 @@ class JobCard(HostedCard):
             window.id.eq(bank.job.id),
             bank.status.active.eq(core.active),
             bank.status.idle.eq(core.finished),
-            bank.status.told.eq(window.told),
+            bank.status.completion.eq(window.record_valid),
             bank.status.aborting.eq(window.aborting),
             *same(bank.status, core, "inc thc feedback n_active n_engines n_tables"),
             *same(bank.status, core, "bf16 scale maxima"),
@@ -254,11 +254,13 @@ class JobCard(HostedCard):
             bank.capacity.rows.eq(core.depth),
             bank.capacity.chunks.eq(core.n_chunks),
         ]
-        told = Signal()
+        was_waiting = Signal()
         leaves = (window if self.side is None else core).completions.ready
-        m.d.sync += told.eq(window.told)
+        m.d.sync += was_waiting.eq(window.record_valid)
         m.d.comb += [
-            bank.events.ended.eq((window.told & ~told) | (window.told & leaves)),
+            bank.events.ended.eq(
+                (window.record_valid & ~was_waiting) | (window.record_valid & leaves)
+            ),
             bank.events.overrun.eq(window.overrun),
             bank.events.failed.eq(core.failed.any()),
             bank.events.outside.eq(core.refused.any()),

@@ -64,11 +64,11 @@ class JobClerk(wiring.Component):
     free : In(1)
         A context takes `prepared` in a cycle of ``pop`` with ``starts``; with THC only once none of
         `contexts` has its tensor.
-    nears, prepared, starts : Out(1), Out(Prepared), Out(1)
-        ``nears``, a strobe, comes 12 cycles before the first one with ``starts``, or more.
-    record, tells : Out(Record), Out(1)
-        How a job ended that did not start: taken in the cycle of ``told``.
-    told : In(1)
+    start_soon, prepared, starts : Out(1), Out(Prepared), Out(1)
+        ``start_soon``, a strobe, comes 12 cycles before the first one with ``starts``, or more.
+    record, record_valid : Out(Record), Out(1)
+        How a job ended that did not start: taken in the cycle of ``record_ready``.
+    record_ready : In(1)
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class JobClerk(wiring.Component):
                 "over": In(Over),
                 "room": In(1),
                 "free": In(1),
-                "nears": Out(1),
+                "start_soon": Out(1),
                 "prepared": Out(Prepared(n_bytes, address_width)),
                 "starts": Out(1),
                 "record": Out(Record),
-                "tells": Out(1),
-                "told": In(1),
+                "record_valid": Out(1),
+                "record_ready": In(1),
             }
         )
 
@@ -193,8 +193,8 @@ class JobClerk(wiring.Component):
                         m.d.comb += [self.pop.eq(1), self.starts.eq(1)]
                         m.next = "REST"
             with m.State("TELL"):
-                m.d.comb += self.tells.eq(self.present)
-                with m.If(self.present & self.told):
+                m.d.comb += self.record_valid.eq(self.present)
+                with m.If(self.present & self.record_ready):
                     m.d.comb += self.pop.eq(1)
                     m.next = "REST"
         one_hot(fsm)

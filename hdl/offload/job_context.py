@@ -43,7 +43,7 @@ class _State:
         self.bereft = Signal()  # its engine is another one's
         # of the watchdog; closes: memory is closed, or about to be
         self.idle = Signal(32)
-        self.late, self.overdue, self.was_told = signals("late overdue was_told")
+        self.late, self.overdue, self.was_taken = signals("late overdue was_taken")
         self.ends, self.closes = signals("ends closes")
         self.ended = Signal(2)
 
@@ -56,11 +56,11 @@ class JobContext(wiring.Component):
     but that of a long one, and packets are taken from then on.
 
     A job that ends, however it does, lets the frame that is leaving end, then lets what is under
-    way to memory end, then is told, and then resets its engine: about 30 cycles beside those two.
-    If those take ``watchdog`` cycles, it is told before, as one whose memory failed; its context
-    becomes free when the memory has answered. If a bit of what it knows of the job, or of what it
-    counts for its completion, changes by itself, it fails, too; under its own id, of which there
-    are two copies.
+    way to memory end, then gives its record, and then resets its engine: about 30 cycles beside
+    those two. If those take ``watchdog`` cycles, the record comes before, as of one whose memory
+    failed; its context becomes free when the memory has answered. If a bit of what it knows of the
+    job, or of what it counts for its completion, changes by itself, it fails, too; under its own
+    id, of which there are two copies.
 
     With ``pooled`` the engine is one of `EnginePool`: a job asks for it behind the pass over norms,
     and gives it back before that which decodes; the pool resets it then.
@@ -74,13 +74,13 @@ class JobContext(wiring.Component):
     -------
     prepared, take : In(Prepared), In(1)
         ``take`` in a cycle of ``free`` starts a job.
-    nears, free : In(1), Out(1)
+    start_soon, free : In(1), Out(1)
         A strobe: a job is likely to start in `FLUSH_CYCLES` + 1 cycles or later.
     job : Out(Prepared)
         The one that is active.
     context : Out(Context)
         ``armed`` while its packets are taken. busy : Out(1), a job is active
-    stop, hears : In(1), Out(1)
+    stop, takes_abort : In(1), Out(1)
         A strobe: end it. It may be asked to: it is active, and how it ends is not told yet.
     now, watchdog : In(48), In(32)
         Cycles, and those without progress that end it; 0 is off.
@@ -93,25 +93,25 @@ class JobContext(wiring.Component):
         What it has begun is under way.
     pass_moves : In(1)
         The circuit of that pass moves data, for this job or for one before it.
-    overs, over, recorded : Out(1), Out(Over), In(1)
-        A round is over, and the job is not: written down in the cycle of ``recorded``.
+    over_valid, over, over_ready : Out(1), Out(Over), In(1)
+        A round is over, and the job is not: written down in the cycle of ``over_ready``.
     finished, failed, progress : In(1)
         Of the engine: all is done; a memory access went wrong, or the table cannot be; something
         moved
     row : In(16)
         The oldest row that is not out.
     leaves : In(LeavesSeen)
-    spends, spent : In(1), In(40)
+    spent_valid, spent : In(1), In(40)
         Bytes were given up, times the leaves that they stood for.
-    mute, speaking : Out(1), In(1)
+    pause, sending : Out(1), In(1)
         No new frame may begin; one is leaving.
     renewed, stalls : In(1), Out(1)
         What contexts share is reset, and with it the engine: a job that is active fails. It has
         taken ``watchdog`` cycles to end.
     closed, quiet : Out(1), In(1)
         Memory takes no new burst; none is under way.
-    record, tells, told : Out(Record), Out(1), In(1)
-        How it ended: taken in the cycle of ``told``.
+    record, record_valid, record_ready : Out(Record), Out(1), In(1)
+        How it ended: taken in the cycle of ``record_ready``.
     needs, wants, holds, granted, turns, stray : Out(1), Out(1), Out(1), In(1), Out(1), In(1)
         With ``pooled``: see `EnginePool`, where the last is ``strays``.
     """
@@ -125,13 +125,13 @@ class JobContext(wiring.Component):
             | {
                 "prepared": In(self.prepared_shape),
                 "take": In(1),
-                "nears": In(1),
+                "start_soon": In(1),
                 "free": Out(1),
                 "job": Out(self.prepared_shape),
                 "context": Out(Context),
                 "busy": Out(1),
                 "stop": In(1),
-                "hears": Out(1),
+                "takes_abort": Out(1),
                 "now": In(STAMP_WIDTH),
                 "watchdog": In(32),
                 "clear": Out(1),
@@ -144,25 +144,25 @@ class JobContext(wiring.Component):
                 "pass_failed": In(1),
                 "in_pass": In(1),
                 "pass_moves": In(1),
-                "overs": Out(1),
+                "over_valid": Out(1),
                 "over": Out(Over),
-                "recorded": In(1),
+                "over_ready": In(1),
                 "finished": In(1),
                 "failed": In(1),
                 "progress": In(1),
                 "row": In(16),
                 "leaves": In(LeavesSeen),
-                "spends": In(1),
+                "spent_valid": In(1),
                 "spent": In(BYTES_WIDTH),
-                "mute": Out(1),
-                "speaking": In(1),
+                "pause": Out(1),
+                "sending": In(1),
                 "renewed": In(1),
                 "stalls": Out(1),
                 "closed": Out(1),
                 "quiet": In(1),
                 "record": Out(Record),
-                "tells": Out(1),
-                "told": In(1),
+                "record_valid": Out(1),
+                "record_ready": In(1),
             }
         )
 
@@ -185,11 +185,11 @@ class JobContext(wiring.Component):
         as_coded(fsm)
         with m.If(~Cat(map(fsm.ongoing, fsm.encoding)).any()):  # none of its states: an upset
             m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
-            m.d.sync += fsm.state.eq(fsm.encoding["HUSH"])
+            m.d.sync += fsm.state.eq(fsm.encoding["PAUSE"])
         return m
 
     def _show(self, m, s):
-        """What others see of the job, and what is told of it."""
+        """The job as others see it, and its record."""
         job, record = s.job.job, self.record
         m.d.sync += s.gen.eq(job.gen - (s.thc & (s.stage == NORMS)))
         m.d.comb += [
@@ -202,7 +202,7 @@ class JobContext(wiring.Component):
             self.context.epoch.eq(s.epoch),
             self.over.tensor.eq(job.tensor),
             self.over.gen.eq(s.gen),
-            self.over.valid.eq(self.overs),
+            self.over.valid.eq(self.over_valid),
             record.id.eq(Mux(s.spoiled, ~s.id_too, job.id)),
             record.status.eq(s.status),
             record.detail.eq(s.detail),
@@ -214,8 +214,8 @@ class JobContext(wiring.Component):
         ]
 
     def _watch(self, m, s):
-        """Cycles since the last progress, or since it ends; one that does not end is told before
-        its memory has answered.
+        """Cycles since the last progress, or since it ends; of one that does not end the record
+        comes before its memory has answered.
         """
         others = Mux(self.passes, self.pass_moves, ~(s.ended[0] | s.closes))
         moves = Mux(s.armed, self.progress, others)
@@ -227,18 +227,21 @@ class JobContext(wiring.Component):
         m.d.comb += self.stalls.eq((s.ends | s.closes) & s.late)
         with m.If(s.ended[1] & (s.late | (s.spoiled & s.good)) & ~s.overdue):
             m.d.sync += [s.overdue.eq(1), s.status.eq(JobStatus.MEMORY), s.detail.eq(0)]
-        with m.If(self.told):
-            m.d.sync += s.was_told.eq(1)
-        m.d.comb += [self.tells.eq(s.overdue & ~s.was_told), self.hears.eq(self.busy & ~s.was_told)]
+        with m.If(self.record_ready):
+            m.d.sync += s.was_taken.eq(1)
+        m.d.comb += [
+            self.record_valid.eq(s.overdue & ~s.was_taken),
+            self.takes_abort.eq(self.busy & ~s.was_taken),
+        ]
 
     def _count(self, m, s):
-        """What its completion tells of the result."""
+        """The result, for its record."""
         with m.If(self.leaves.valid):
             with m.If(self.leaves.leaves < s.least):
                 m.d.sync += s.least.eq(self.leaves.leaves)
             with m.If(self.leaves.leaves > s.most):
                 m.d.sync += s.most.eq(self.leaves.leaves)
-        with m.If(self.spends & s.armed):
+        with m.If(self.spent_valid & s.armed):
             m.d.sync += s.given_up.eq(s.given_up + self.spent)
 
     def _note(self, m, s):
@@ -247,8 +250,8 @@ class JobContext(wiring.Component):
             m.d.sync += s.stopped.eq(1)
         with m.If((self.failed & s.armed) | self.pass_failed):
             m.d.sync += s.failed.eq(1)
-        # what the job is, what others hold of it, or what is told of it has changed by itself
-        counts = self.leaves.valid | (self.spends & s.armed) | self.clear | ~s.taken
+        # what the job is, what others hold of it, or its record has changed by itself
+        counts = self.leaves.valid | (self.spent_valid & s.armed) | self.clear | ~s.taken
         miscounted = astray(m, (s.least, s.most, s.given_up), counts, name="counts")
         lost = self.stray | s.bereft if self.pooled else 0
         with m.If(self.renewed | strayed(m, s.job, s.taken) | miscounted | lost):
@@ -269,32 +272,32 @@ class JobContext(wiring.Component):
             m.d.comb += [
                 self.needs.eq(within("PASS", "ASK")),
                 self.wants.eq(within("ASK")),
-                self.holds.eq(within("ASK", *rounds, "HUSH", "DRAIN", "OVER", "AGAIN")),
+                self.holds.eq(within("ASK", *rounds, "PAUSE", "DRAIN", "OVER", "AGAIN")),
                 s.bereft.eq(within(*rounds) & ~self.granted),
             ]
         m.d.comb += [
-            s.ends.eq(within("HUSH", "DRAIN")),
+            s.ends.eq(within("PAUSE", "DRAIN")),
             s.closes.eq(within("OVER", "END")),
             self.passes.eq(s.thc & ~s.has_passed & within("CLEARING", "DECODE", *asks)),
-            self.overs.eq(within("OVER")),
+            self.over_valid.eq(within("OVER")),
             self.free.eq(within("FREE")),
             self.busy.eq(~within("FREE", "RENEW", "FLUSH")),
             self.reset.eq(within("RENEW", "FLUSH", "AGAIN")),
-            self.mute.eq(within("HUSH") | self.closed),
+            self.pause.eq(within("PAUSE") | self.closed),
             self.closed.eq(within("DRAIN", "OVER", "DECODE", "END") | self.reset),
         ]
 
     def _begin(self, m, s):
         with m.State("FREE"):
             m.d.sync += [
-                *(flag.eq(0) for flag in (s.stopped, s.failed, s.spoiled, s.overdue, s.was_told)),
+                *(flag.eq(0) for flag in (s.stopped, s.failed, s.spoiled, s.overdue, s.was_taken)),
                 *(s.stage.eq(NORMS), s.detail.eq(0), s.given_up.eq(0), s.has_passed.eq(0)),
                 s.status.eq(JobStatus.MEMORY),  # where an upset ends it before it is judged
             ]
             with m.If(self.take):
                 m.d.sync += [s.job.eq(self.prepared), s.id_too.eq(~self.prepared.job.id)]
                 m.next = "PASS" if self.pooled else "CLEAR"
-            with m.Elif(self.nears):
+            with m.Elif(self.start_soon):
                 m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
                 m.next = "RENEW"
         # before each job: a bit may have changed since the last one; and the card is not calm
@@ -316,10 +319,10 @@ class JobContext(wiring.Component):
         """What ends a job while no packet of it leaves; what else there is to do, as ``Elif``."""
         with m.If(s.stopped):
             m.d.sync += [s.status.eq(JobStatus.ABORTED), s.count.eq(SETTLE_CYCLES - 1)]
-            m.next = "HUSH"
+            m.next = "PAUSE"
         with m.Elif(s.failed | (s.late & self.passes)):
             m.d.sync += [s.status.eq(JobStatus.MEMORY), s.count.eq(SETTLE_CYCLES - 1)]
-            m.next = "HUSH"
+            m.next = "PAUSE"
 
     def _run(self, m, s):
         """One round: its pass, then packets; a job with THC comes here twice."""
@@ -341,7 +344,7 @@ class JobContext(wiring.Component):
         with m.State("RUN"):
             with m.If(s.stopped | s.failed | s.late | self.finished):
                 m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
-                m.next = "HUSH"
+                m.next = "PAUSE"
             with m.If(s.stopped):
                 m.d.sync += s.status.eq(JobStatus.ABORTED)
             with m.Elif(s.failed):
@@ -354,8 +357,8 @@ class JobContext(wiring.Component):
 
     def _leave(self, m, s):
         """The frame that leaves ends, then what is under way to memory."""
-        with m.State("HUSH"):
-            with m.If(~self.speaking):
+        with m.State("PAUSE"):
+            with m.If(~self.sending):
                 m.next = "DRAIN"
         with m.State("DRAIN"):
             with m.If(~self.quiet | self.in_pass):
@@ -370,7 +373,7 @@ class JobContext(wiring.Component):
     def _go_on(self, m, s):
         """A job with THC: its second round, and the pass behind it."""
         with m.State("OVER"):
-            with m.If(self.recorded):
+            with m.If(self.over_ready):
                 m.d.sync += [s.stage.eq(s.stage + 1), s.has_passed.eq(0)]
                 m.d.sync += s.count.eq(FLUSH_CYCLES - 1)
                 m.next = "DECODE"
@@ -388,8 +391,8 @@ class JobContext(wiring.Component):
 
     def _end(self, m, s):
         with m.State("END"):
-            m.d.comb += self.tells.eq(~s.was_told)
-            with m.If(self.told | s.was_told):
+            m.d.comb += self.record_valid.eq(~s.was_taken)
+            with m.If(self.record_ready | s.was_taken):
                 m.d.sync += [s.count.eq(FLUSH_CYCLES - 1), s.epoch.eq(s.epoch + 1)]
                 m.next = "FLUSH"
         with m.State("FLUSH"):

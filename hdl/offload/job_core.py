@@ -225,7 +225,7 @@ class JobCore(OffloadCore):
             clerk.over.eq(history.over[1]),
             steer.place.eq(gate.place),
             steer.contexts.eq(contexts),
-            steer.deaf.eq(Cat(user.reset for user in users)),
+            steer.discard.eq(Cat(user.reset for user in users)),
             queue.now.eq(now),
             clerk.now.eq(now),
             *same(clerk, queue, "oldest aborted present"),
@@ -257,7 +257,7 @@ class JobCore(OffloadCore):
                 runner.take.eq(clerk.starts & free[k] & ~free[:k].any())
                 for k, runner in enumerate(runners)
             ),
-            *(runner.nears.eq(clerk.nears) for runner in runners),
+            *(runner.start_soon.eq(clerk.start_soon) for runner in runners),
             self.active.eq(Cat(runner.busy for runner in runners)),
         ]
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
@@ -318,35 +318,37 @@ class JobCore(OffloadCore):
         m.submodules.ring = ResetInserter(anew)(ring)
         m.d.comb += anew.eq(self.renewal.anew & (empty == 7))
         wiring.connect(m, ring.o, wiring.flipped(self.completions))
-        told = Signal(range(RING + 1))
+        n_waiting = Signal(range(RING + 1))
         push, taken = signals("push taken")
         busy = sum(runner.busy for runner in runners)
-        m.d.sync += [told.eq(told + push - taken), clerk.room.eq(told + busy < RING)]
+        m.d.sync += [n_waiting.eq(n_waiting + push - taken), clerk.room.eq(n_waiting + busy < RING)]
         m.d.comb += [
             taken.eq(self.completions.valid & self.completions.ready),
             push.eq(ring.i.valid & ring.i.ready),
         ]
         m.d.sync += empty.eq(Mux(push | ring.o.valid, 0, empty + (empty != 7)))
         with m.If(anew):
-            m.d.sync += told.eq(0)
-        with m.Elif(clerk.tells & clerk.room):
+            m.d.sync += n_waiting.eq(0)
+        with m.Elif(clerk.record_valid & clerk.room):
             m.d.comb += [
-                ring.i.valid.eq(1), ring.i.p.eq(clerk.record), clerk.told.eq(ring.i.ready)
+                ring.i.valid.eq(1), ring.i.p.eq(clerk.record), clerk.record_ready.eq(ring.i.ready)
             ]  # fmt: skip
         for k, runner in enumerate(runners):
-            others = Cat(clerk.tells & clerk.room, *(r.tells for r in runners[:k])).any()
-            with m.If(runner.tells & ~others & ~anew):
+            others = Cat(
+                clerk.record_valid & clerk.room, *(r.record_valid for r in runners[:k])
+            ).any()
+            with m.If(runner.record_valid & ~others & ~anew):
                 m.d.comb += [
                     ring.i.valid.eq(1),
                     ring.i.p.eq(runner.record),
-                    runner.told.eq(ring.i.ready),
+                    runner.record_ready.eq(ring.i.ready),
                     history.write.valid.eq(ring.i.ready),
                     history.write.tensor.eq(runner.context.tensor),
                     history.write.gen.eq(runner.job.job.gen),
                 ]
-            tells = Cat(r.tells for r in runners).any()
-            with m.If(runner.overs & ~tells & ~Cat(r.overs for r in runners[:k]).any()):
-                m.d.comb += [history.write.eq(runner.over), runner.recorded.eq(1)]
+            ending = Cat(r.record_valid for r in runners).any()
+            with m.If(runner.over_valid & ~ending & ~Cat(r.over_valid for r in runners[:k]).any()):
+                m.d.comb += [history.write.eq(runner.over), runner.over_ready.eq(1)]
             m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
 
     def _aborts(self, m, queue, runners):
@@ -355,10 +357,10 @@ class JobCore(OffloadCore):
         asked = Signal()
         older, contexts = ages(m, Cat(r.take for r in runners)), range(self.n_active)
         m.d.sync += named.eq(
-            Cat(r.hears & (r.record.id == self.abort.payload) for r in runners)
+            Cat(r.takes_abort & (r.record.id == self.abort.payload) for r in runners)
         )  # nobody begins a job in the cycle after the end of another one
         m.d.comb += [
-            called.eq(Cat(r.hears & named[k] for k, r in enumerate(runners))),
+            called.eq(Cat(r.takes_abort & named[k] for k, r in enumerate(runners))),
             found.eq(
                 Cat(
                     asked
@@ -375,7 +377,7 @@ class JobCore(OffloadCore):
         m.d.sync += asked.eq(self.abort.valid & ~self.abort.ready)
 
     def _tell(self, m):
-        """Pulses of all engines; of those in one cycle, one is told."""
+        """Pulses of all engines; of those in one cycle, one counts."""
         for name in ("refused", "failed"):
             m.d.comb += getattr(self, name).eq(
                 Cat(Cat(getattr(engine, name)[k] for engine in self.engines).any()
@@ -386,7 +388,7 @@ class JobCore(OffloadCore):
                 Cat(getattr(engine, name) for engine in self.engines).any()
             )
         m.d.comb += self.given_up.eq(Cat(engine.given_up for engine in self.engines))
-        for engine, told in zip(self.engines, self.given_up_packet, strict=True):
+        for engine, port in zip(self.engines, self.given_up_packet, strict=True):
             # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
             given_up_packet = Signal(GivenUpBy, attrs={"keep": 1})
             m.d.comb += [
@@ -395,5 +397,5 @@ class JobCore(OffloadCore):
                     for name in ("neighbor", "number")
                 ),
                 *(given_up_packet[name].eq(engine.round[name]) for name in ("tensor", "gen")),
-                told.eq(given_up_packet),
+                port.eq(given_up_packet),
             ]

@@ -99,7 +99,7 @@ class Cutter:
         m.d.comb += [
             self.divider.start.eq(1),
             self.second.start.eq(self.step == 1),
-            self.clerk.nears.eq((self.step == 2) & (self.of_norms | ~self.thc)),
+            self.clerk.start_soon.eq((self.step == 2) & (self.of_norms | ~self.thc)),
         ]
 
     def takes(self, m):

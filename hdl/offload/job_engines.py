@@ -21,13 +21,13 @@ from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
-_SAID = "stage", "start", "clear", "mute", "closed"
+_CONTROLS = "stage", "start", "clear", "pause", "closed"
 _PLACES = "own_norms", "norms", "indices", "sums"
 _OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
 
 
 def users_of(m, core, runners, clerk, passes):
-    """For each engine what it is told of the job that it runs, and what hears of it (``told``): its
+    """For each engine its job and controls, and where its ``report`` goes: its
     own context, or with fewer engines than contexts, the one that `EnginePool` gave it to.
     """
     for runner in runners:
@@ -37,17 +37,17 @@ def users_of(m, core, runners, clerk, passes):
     if not core.pooled:
         return [
             SimpleNamespace(
-                told=runner, taken=runner.take, reset=runner.reset, job=runner.job,
+                report=runner, taken=runner.take, reset=runner.reset, job=runner.job,
                 context=runner.context,
                 places=places[k], check=checks[k],
-                **{name: getattr(runner, name) for name in _SAID},
+                **{name: getattr(runner, name) for name in _CONTROLS},
             )
             for k, runner in enumerate(runners)
         ]  # fmt: skip
     pool = EnginePool(core.n_bytes, core.address_width, n=core.n_active, n_engines=core.n_engines)
     m.submodules.pool = core.with_renewal(pool)
     for k, runner in enumerate(runners):
-        said, lease, report = pool.said[k], pool.leases[k], pool.reports[k]
+        controls, lease, report = pool.controls[k], pool.leases[k], pool.reports[k]
         m.d.comb += [
             pool.started[k].eq(runner.take),
             pool.needs[k].eq(runner.needs),
@@ -56,10 +56,10 @@ def users_of(m, core, runners, clerk, passes):
             pool.turns[k].eq(runner.turns),
             runner.granted.eq(pool.granted[k]),
             runner.stray.eq(pool.strays[k]),
-            *_lent(lease.job, runner.job),
-            said.armed.eq(runner.context.armed),
+            *_leased(lease.job, runner.job),
+            controls.armed.eq(runner.context.armed),
             pool.gens[k].eq(runner.context.gen),
-            *(said[name].eq(getattr(runner, name)) for name in _SAID),
+            *(controls[name].eq(getattr(runner, name)) for name in _CONTROLS),
             *(getattr(runner, name).eq(report[name]) for name in report.shape().members),
         ]
         if passes:
@@ -69,15 +69,16 @@ def users_of(m, core, runners, clerk, passes):
             ]
     return [
         SimpleNamespace(
-            told=pool.told[e], taken=pool.taken[e], reset=pool.resets[e], job=pool.lent[e].job,
-            context=pool.contexts[e], places=pool.lent[e], check=pool.check[e],
-            **{name: pool.says[e][name] for name in _SAID},
+            report=pool.engine_reports[e], taken=pool.taken[e], reset=pool.resets[e],
+            job=pool.engine_leases[e].job, context=pool.contexts[e],
+            places=pool.engine_leases[e], check=pool.check[e],
+            **{name: pool.engine_controls[e][name] for name in _CONTROLS},
         )
         for e in range(core.n_engines)
     ]  # fmt: skip
 
 
-def _lent(copy, job):
+def _leased(copy, job):
     """What an engine looks at of a job."""
     for name, parts in LENT.items():
         for part in parts or ():
@@ -105,7 +106,7 @@ def share_memory(m, core, users, passes, pick):
             ]
         quiets.append(part.quiet)
     for k, user in enumerate(users):
-        m.d.comb += user.told.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
+        m.d.comb += user.report.quiet.eq(Cat(quiet[k] for quiet in quiets).all())
     for kind, name in enumerate(KINDS if passes else ()):
         stills = []
         names = [f"{name}_read", f"{name}_write"]
@@ -133,12 +134,12 @@ def share_lanes(m, core, pick):
 
 
 def run_engine(m, core, k, user, steer, pick):
-    """Engine `k`, and what the job says of its round."""
+    """Engine `k`, and its round, as its job wants it."""
     engine = core.engines[k]
     m.submodules[f"engine{k}"] = ResetInserter(user.reset | core.renewal.anew)(engine)
     wiring.connect(m, steer.heads[k], engine.arrivals)
     wiring.connect(m, steer.data[k], engine.values)
-    source, job, told = pick.sources[k], user.job, user.told
+    source, job, report = pick.sources[k], user.job, user.report
     for name in ("heads", "payload", "replies"):
         wiring.connect(m, getattr(engine, name), getattr(source, name))
     round_ = Signal(Round)
@@ -151,8 +152,8 @@ def run_engine(m, core, k, user, steer, pick):
         *same(source, engine, "echoed echo path_mark"),
         pick.layers[k].eq(job.job.layer),
         pick.started[k].eq(user.taken),
-        pick.mute[k].eq(user.mute),
-        told.speaking.eq(pick.speaking[k]),
+        pick.pause[k].eq(user.pause),
+        report.sending.eq(pick.sending[k]),
         *same(engine, core, "table_en table_addr table_data place_en place_addr place_data"),
         *same(engine, core, "tag_write level_write" if core.bits > 4 else "tag_write"),
         engine.round.eq(round_),
@@ -179,14 +180,14 @@ def run_engine(m, core, k, user, steer, pick):
         engine.start.eq(user.start),
         engine.clear.eq(user.clear),
         engine.n_clear.eq(job.n_numbers),
-        told.clearing.eq(engine.clearing),
-        told.finished.eq(engine.finished),
-        told.failed.eq(
+        report.clearing.eq(engine.clearing),
+        report.finished.eq(engine.finished),
+        report.failed.eq(
             engine.refused.any() | engine.failed.any() | (engine.status.fault != 0)
         ),
-        told.progress.eq(engine.progress),
-        told.row.eq(engine.status.row),
-        told.leaves.eq(engine.leaves),
+        report.progress.eq(engine.progress),
+        report.row.eq(engine.status.row),
+        report.leaves.eq(engine.leaves),
         *_bound(core, engine, user, of_norms),
         engine.regions[0].first.eq(job.source),
         engine.regions[0].n_beats.eq(job.n_beats),
@@ -237,15 +238,15 @@ def run_engine(m, core, k, user, steer, pick):
 
 
 def _bound(core, engine, user, of_norms):
-    """What a job's share says: norms are never given up, and without one all is important."""
+    """A job's share: norms are never given up, and without one all packets are important."""
     if not core.gives_up:
         return []
     job = user.job
     return [
         engine.share.eq(Mux(of_norms, 0, job.job.p_q16)),
         engine.last_elems.eq(job.last_elems),
-        user.told.spends.eq(engine.spends),
-        user.told.spent.eq(engine.spent),
+        user.report.spent_valid.eq(engine.spent_valid),
+        user.report.spent.eq(engine.spent),
     ]
 
 
@@ -268,14 +269,17 @@ def run_passes(m, core, runners, clerk):
     ]
     low, lanes = ceil_log2(core.n_bytes), core.n_bytes // 4
     for k, runner in enumerate(runners):
-        job, told, first = runner.job, passes.jobs[k], core.scratches[k]
+        job, pass_job, first = runner.job, passes.jobs[k], core.scratches[k]
         halves = [half_of_residual(job.job, half) for half in range(2)]
         m.d.sync += [  # long before they are looked at
-            told.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
-            told.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
-            told.n_beats.eq((job.job.elems + (lanes - 1)) >> low - 2),
-            told.own_norms.eq(first),
-            *(told[name].eq(first + job[f"at_{name}"]) for name in ("norms", "indices", "sums")),
+            pass_job.residual.eq(Mux(job.job.half, halves[1], halves[0]) >> low),
+            pass_job.kept.eq(Mux(job.job.half, halves[0], halves[1]) >> low),
+            pass_job.n_beats.eq((job.job.elems + (lanes - 1)) >> low - 2),
+            pass_job.own_norms.eq(first),
+            *(
+                pass_job[name].eq(first + job[f"at_{name}"])
+                for name in ("norms", "indices", "sums")
+            ),
         ]
         m.d.comb += [
             passes.asks[k].eq(runner.passes),
@@ -285,11 +289,11 @@ def run_passes(m, core, runners, clerk):
             runner.pass_failed.eq(passes.failed[k]),
             runner.in_pass.eq(passes.busy[k]),
             runner.pass_moves.eq(passes.moves[k]),
-            told.tail.eq(job.job.elems),
-            told.feedback.eq(job.job.feedback),
-            told.bf16.eq(job.job.kind == Kind.BF16),
-            *(told[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
-            *(told[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
-            *(told[name].eq(job.table[name]) for name in ("offset", "scale", "code")),
+            pass_job.tail.eq(job.job.elems),
+            pass_job.feedback.eq(job.job.feedback),
+            pass_job.bf16.eq(job.job.kind == Kind.BF16),
+            *(pass_job[name].eq(job[name]) for name in ("source", "result", "n_blocks")),
+            *(pass_job[name].eq(job.job[name]) for name in ("seed", "gen", "tensor")),
+            *(pass_job[name].eq(job.table[name]) for name in ("offset", "scale", "code")),
         ]
     return passes

@@ -26,7 +26,7 @@ class JobWindow(wiring.Component):
         A pulse: the queue was full, and nothing was posted.
     id, aborts, aborting : In(16), In(1), Out(1)
         When ``aborts`` changes, the job ``id`` is to end; ``aborting`` until it was looked for.
-    record, told, takes : Out(Record), Out(1), In(1)
+    record, record_valid, takes : Out(Record), Out(1), In(1)
         The oldest completion, and whether there is one; it leaves when ``takes`` changes.
     post, abort, completions : Out, Out, In
         Of `JobCore`.
@@ -42,7 +42,7 @@ class JobWindow(wiring.Component):
                 "aborts": In(1),
                 "aborting": Out(1),
                 "record": Out(Record),
-                "told": Out(1),
+                "record_valid": Out(1),
                 "takes": In(1),
                 "post": Out(stream.Signature(Descriptor)),
                 "abort": Out(stream.Signature(16)),
@@ -64,7 +64,7 @@ class JobWindow(wiring.Component):
             self.abort.payload.eq(self.id),
             self.abort.valid.eq(self.aborting),
             self.record.eq(self.completions.p),
-            self.told.eq(self.completions.valid),
+            self.record_valid.eq(self.completions.valid),
             self.completions.ready.eq(changes["takes"]),
         ]
         m.d.sync += [

@@ -36,7 +36,7 @@ class OwnReader(wiring.Component):
         Of `GRADIENT`, `RESULT` or `ROOT`.
     beats : Out(stream.Signature(Beat(8 * n_bytes)))
     refused, failed : Out(1)
-        As of `ReadEngine`; of two in one cycle, one is told.
+        As of `ReadEngine`; of two in one cycle, one counts.
     port, root_port : Out(ReadPort(n_bytes, address_width))
     """
 

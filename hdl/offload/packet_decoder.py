@@ -144,14 +144,14 @@ class PacketDecoder(wiring.Component):
 
     def _judge(self, m, values, sent, unsound):
         """Floats of coded packets go where others go, and a verdict before their first beat."""
-        m.submodules.verdicts_told = told = FIFO(1, N_PACKETS)
-        wiring.connect(m, told.o, wiring.flipped(self.verdicts))
+        m.submodules.verdicts_told = verdicts = FIFO(1, N_PACKETS)
+        wiring.connect(m, verdicts.o, wiring.flipped(self.verdicts))
         first = Signal(init=1)
         may = Signal()
         m.d.comb += [
-            may.eq(~first | told.i.ready),
-            told.i.valid.eq(values.valid & values.ready & first),
-            told.i.payload.eq(~unsound),
+            may.eq(~first | verdicts.i.ready),
+            verdicts.i.valid.eq(values.valid & values.ready & first),
+            verdicts.i.payload.eq(~unsound),
             values.ready.eq(may & (unsound | sent.ready)),
         ]
         with m.If(values.valid & may & ~unsound):

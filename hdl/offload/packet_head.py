@@ -13,8 +13,8 @@ from ..stream.delays import copied
 from ..transport.records import PacketHead
 
 
-def say(m, maker, packet, told, leaves, check, leaf):
-    """Tell `told` the head of a packet, a cycle after what it says is known.
+def say(m, maker, packet, heads, leaves, check, leaf):
+    """Give `heads` the head of a packet, a cycle after what it says is known.
 
     leaves, check : of the sums so far. leaf : the packet has indices, as its own node made them.
     """
@@ -23,10 +23,10 @@ def say(m, maker, packet, told, leaves, check, leaf):
     said = Signal(PacketHead, reset_less=True)
     m.d.sync += said.eq(head)
     m.d.comb += [
-        told.p.head.eq(said),
+        heads.p.head.eq(said),
         *(head[name].eq(packet[name]) for name in ("ph", "neighbor", "elems", "retx")),
         head.slot.eq(packet.flow),
-        told.p.number.eq(packet.number),
+        heads.p.number.eq(packet.number),
     ]
     with m.If(packet.probe):
         m.d.comb += [
@@ -69,7 +69,7 @@ def say(m, maker, packet, told, leaves, check, leaf):
                     m.d.comb += [head.op.eq(Op.RAW16), head.length.eq(packet.elems << 1)]
 
 
-def leave(m, maker, told, tag, rows):
+def leave(m, maker, heads, tag, rows):
     """A head leaves with its tag, and the size of what was coded, from a register.
 
     rows : of packets of terminal rows whose sums have gone: those before this head must have.
@@ -77,25 +77,25 @@ def leave(m, maker, told, tag, rows):
     known = Signal()
     sized = Signal(init=1)
     busy = Signal()
-    is_data = told.p.head.op != Op.CONTROL
-    behind = (rows - told.p.rows)[: len(rows)]
+    is_data = heads.p.head.op != Op.CONTROL
+    behind = (rows - heads.p.rows)[: len(rows)]
     head = Signal(PacketHead, reset_less=True)
     m.d.comb += [
-        known.eq(told.valid & tag.valid & sized & ~busy & ~(is_data & behind[-1])),
-        told.ready.eq(known),
+        known.eq(heads.valid & tag.valid & sized & ~busy & ~(is_data & behind[-1])),
+        heads.ready.eq(known),
         tag.ready.eq(known),
         maker.heads.valid.eq(busy),
         maker.heads.p.eq(head),
     ]
     m.d.sync += [
-        maker.weighed.valid.eq(known & is_data & ~told.p.head.retx),
-        maker.weighed.number.eq(told.p.number),
+        maker.weighed.valid.eq(known & is_data & ~heads.p.head.retx),
+        maker.weighed.number.eq(heads.p.number),
         maker.weighed.important.eq(tag.p.important),
     ]
     with m.If(~busy):
         m.d.sync += [
             busy.eq(known),
-            head.eq(told.p.head),
+            head.eq(heads.p.head),
             head.imp.eq(tag.p.important),
             head.lc.eq(tag.p.queue),
             head.tos.eq(tag.p.tos),

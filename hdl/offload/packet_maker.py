@@ -158,10 +158,12 @@ class PacketMaker(wiring.Component):
         goal = packet_sums.SumRule(self.thc, self.scale, self.wide)
         m.submodules.goals = goals = FIFO(goal, N_PACKETS)
         rows = Signal(ROWS_WIDTH)  # packets of terminal rows whose last sum has gone, modulo
-        told_shape = data.StructLayout(
+        waiting_head = data.StructLayout(
             {"head": PacketHead, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH}
         )
-        m.submodules.told = told = FIFO(told_shape, N_PACKETS, half_rate=True, watched=True)
+        m.submodules.head_queue = heads = FIFO(
+            waiting_head, N_PACKETS, half_rate=True, watched=True
+        )
         m.submodules.owned = owned = FIFO(OwnPacket, N_PACKETS)
         wiring.connect(m, owned.o, wiring.flipped(self.own))
         tagger, to_tag = self._tagger(m)
@@ -169,7 +171,7 @@ class PacketMaker(wiring.Component):
         if self.inc and not self.shared:
             self.compressor = Compressor(self.lanes, max_floats=self.max_elems)
             m.submodules.compressor = self.compressor
-        queues = {"jobs": summing.jobs, "goals": goals.i, "told": told.i, "owned": owned.i}
+        queues = {"jobs": summing.jobs, "goals": goals.i, "heads": heads.i, "owned": owned.i}
         queues |= {"expands": expands, "packs": packs, "to_tag": to_tag}
         packet_steps.Steps(self, **queues).add_to(m)
         gone, strays = packet_sums.finish(m, self, summing.sums, goals.o, tagger.floats)
@@ -177,8 +179,8 @@ class PacketMaker(wiring.Component):
         # the tagger stands far away: nothing goes there and back in a cycle
         m.submodules.tagged = tagged = Slice(tagger.tags.p.shape(), half_rate=True)
         wiring.connect(m, tagger.tags, tagged.i)
-        m.d.comb += self.astray.eq(summing.astray | told.astray | strays)
-        packet_head.leave(m, self, told.o, tagged.o, rows)
+        m.d.comb += self.astray.eq(summing.astray | heads.astray | strays)
+        packet_head.leave(m, self, heads.o, tagged.o, rows)
         return m
 
     def _tagger(self, m):

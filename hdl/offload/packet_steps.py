@@ -27,7 +27,7 @@ class Steps:
     receiver knows of its contributions; then all queues hear of it at once, and its contributions
     are asked for.
 
-    jobs, goals, told, owned, to_tag : streams to the sums, to what becomes of them, to heads, to
+    jobs, goals, heads, owned, to_tag : streams to the sums, to what becomes of them, to heads, to
     own packets, to the tagger. expands, packs : with THC, to the level tables of own values and of
     contributions.
     """
@@ -38,13 +38,13 @@ class Steps:
         *,
         jobs: Any,
         goals: Any,
-        told: Any,
+        heads: Any,
         owned: Any,
         expands: Any,
         packs: Any,
         to_tag: Any,
     ) -> None:
-        self.maker, self.jobs, self.goals, self.told, self.owned = maker, jobs, goals, told, owned
+        self.maker, self.jobs, self.goals, self.heads, self.owned = maker, jobs, goals, heads, owned
         self.expands, self.packs, self.to_tag = expands, packs, to_tag
         self.packet = Signal(Packet, reset_less=True)
         self.marks = Signal(maker.answer.marks.shape(), reset_less=True)
@@ -71,7 +71,7 @@ class Steps:
         self._asks(m)
         self._adds(m)
         self._finishes(m)
-        packet_head.say(m, self.maker, self.packet, self.told, self.leaves, self.check, self.leaf)
+        packet_head.say(m, self.maker, self.packet, self.heads, self.leaves, self.check, self.leaf)
         self._tags(m)
         self._counts(m)
         self._walks(m)
@@ -92,7 +92,7 @@ class Steps:
         ]
 
     def _adds(self, m):
-        """What the sums are told: how many beats of what, and of how many contributions."""
+        """The job of the sums: how many beats of what, and of how many contributions."""
         maker, packet, codec = self.maker, self.packet, self.maker.round.codec
         job_beats = Signal(LENGTH_WIDTH, reset_less=True)
         n_added = self.n_inside if maker.wide else self.n_beats
@@ -128,7 +128,7 @@ class Steps:
             ),
         ]
         rows = Signal(ROWS_WIDTH)  # packets of terminal rows so far
-        m.d.comb += self.told.p.rows.eq(rows)
+        m.d.comb += self.heads.p.rows.eq(rows)
         m.d.sync += rows.eq(rows + (self.reads & packet.terminal))
         if maker.thc:
             missing = Signal(8, reset_less=True)
@@ -151,7 +151,7 @@ class Steps:
             m.d.comb += [read.addr.eq(self.leaves), goals.p.factor.eq(read.data)]
 
     def _tags(self, m):
-        """What the tagger is told, and when it makes a threshold of its histogram."""
+        """What the tagger needs, and when it makes a threshold of its histogram."""
         packet, codec, to_tag = self.packet, self.maker.round.codec, self.to_tag
         tags, armed = self.maker.round.tags, self.maker.round.armed
         scored, was_armed = signals("scored was_armed")
@@ -224,10 +224,10 @@ class Steps:
 
     def _walks(self, m):
         """The steps, in their order; some only give what is computed its cycle."""
-        maker, packet, to_tag, told = self.maker, self.packet, self.to_tag, self.told
+        maker, packet, to_tag, heads = self.maker, self.packet, self.to_tag, self.heads
         everywhere = [self.jobs, self.goals, *([self.expands] if maker.thc else [])]
         room = Signal()  # nobody else fills them, and it takes cycles between two entries
-        queues = [*everywhere, told, self.owned, to_tag]
+        queues = [*everywhere, heads, self.owned, to_tag]
         m.d.sync += room.eq(Cat(queue.ready for queue in queues).all())
         with m.FSM() as fsm:
             with m.State("REST"):
@@ -247,11 +247,11 @@ class Steps:
                 m.next = "TELL"
             with m.State("TELL"):
                 m.d.comb += [
-                    told.valid.eq(to_tag.ready),
-                    to_tag.valid.eq(told.ready),
+                    heads.valid.eq(to_tag.ready),
+                    to_tag.valid.eq(heads.ready),
                     to_tag.p.kind.eq(CONTROL),
                 ]
-                with m.If(told.ready & to_tag.ready):
+                with m.If(heads.ready & to_tag.ready):
                     m.next = "REST"
             with m.State("ASK"):
                 m.next = "READ"
@@ -276,7 +276,7 @@ class Steps:
                 m.d.comb += [
                     self.reads.eq(1),
                     *(queue.valid.eq(1) for queue in everywhere),
-                    told.valid.eq(~packet.terminal),
+                    heads.valid.eq(~packet.terminal),
                     to_tag.valid.eq(~packet.terminal),
                     self.owned.valid.eq(packet.terminal),
                 ]

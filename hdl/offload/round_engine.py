@@ -46,7 +46,7 @@ class RoundEngine(OffloadCore):
         Where packets are summed.
     progress : Out(1)
         Something moved: a packet was taken, a row left, a run ended.
-    share, last_elems, spends, spent : In, In, Out, Out
+    share, last_elems, spent_valid, spent : In, In, Out, Out
         As of `Receiver`; with ``gives_up``, in place of ``allowance``.
     """
 
@@ -60,7 +60,7 @@ class RoundEngine(OffloadCore):
             members |= {
                 "share": In(SHARE_WIDTH),
                 "last_elems": In(LAST_WIDTH),
-                "spends": Out(1),
+                "spent_valid": Out(1),
                 "spent": Out(BYTES_WIDTH),
             }
         return members | {
@@ -104,7 +104,7 @@ class RoundEngine(OffloadCore):
             self.leaves.leaves.eq(ledger.leaves),
         ]
         if self.gives_up:
-            m.d.comb += [self.spends.eq(receiver.spends), self.spent.eq(receiver.spent)]
+            m.d.comb += [self.spent_valid.eq(receiver.spent_valid), self.spent.eq(receiver.spent)]
         if self.n_tables > 1:
             m.d.comb += [scheduler.table.eq(self.table), receiver.table.eq(self.table)]
         m.d.sync += self.progress.eq(

@@ -114,20 +114,20 @@ class SharedCompressor(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.codec = unit = self.codec
-        m.submodules.told = told = FIFO(PacketHead, N_PACKETS, half_rate=True)
-        head, o, sizes = told.o.p, self.o, unit.sizes
+        m.submodules.head_queue = heads = FIFO(PacketHead, N_PACKETS, half_rate=True)
+        head, o, sizes = heads.o.p, self.o, unit.sizes
         coded = self.heads.p.op == Op.INC
-        kinds, passed = _enter(m, self, unit.floats, told.i, self.heads.p, coded)
+        kinds, passed = _enter(m, self, unit.floats, heads.i, self.heads.p, coded)
         is_unit, sized = signals("is_unit sized")
         m.d.comb += [
-            told.i.p.eq(self.heads.p),
+            heads.i.p.eq(self.heads.p),
             unit.units.p.limit.eq(NO_LIMIT),
             is_unit.eq((head.op == Op.INC) & has_payload(head)),
             sized.eq(~is_unit | sizes.valid),
             self.o_heads.p.eq(head),
-            self.o_heads.valid.eq(told.o.valid & sized),
-            told.o.ready.eq(self.o_heads.ready & sized),
-            sizes.ready.eq(told.o.valid & is_unit & self.o_heads.ready),
+            self.o_heads.valid.eq(heads.o.valid & sized),
+            heads.o.ready.eq(self.o_heads.ready & sized),
+            sizes.ready.eq(heads.o.valid & is_unit & self.o_heads.ready),
         ]
         with m.If(is_unit):
             m.d.comb += self.o_heads.p.length.eq(sizes.p.bytes)

@@ -22,7 +22,7 @@ from .thc_memory import BurstWriter, Norm
 from .thc_pass import Pass, ThcCell
 
 INSIDE = 256  # beats of floats on their way through encoder and decoder, beside two blocks
-N_TOLD = 64  # blocks on that way
+N_NORMS = 64  # blocks on that way
 
 
 class EncodePass(Pass):
@@ -70,7 +70,7 @@ class EncodePass(Pass):
             self.more = self.more | {"residual_write": Out(WritePort(n_bytes, address_width))}
         super().__init__(n_bytes, address_width, block=block, feedback=feedback, **sizes)
         if feedback:
-            self.told = FIFO(Norm(self.widths[1]), N_TOLD, stops=True)
+            self.norm_queue = FIFO(Norm(self.widths[1]), N_NORMS, stops=True)
             n_kept = 2 * (block // self.lanes) + INSIDE
             self.kept = BlockFIFO(32 * self.lanes, n_kept, stops=True)
 
@@ -141,7 +141,7 @@ class EncodePass(Pass):
         """Blocks and floats go to the encoder, and wait for what their own levels decode to."""
         job, lanes, rules, on = self.job, self.lanes, self.rules, self.job.feedback
         m.submodules.decoder = decoder = ThcDecoder(lanes, block=self.block)
-        m.submodules.told = told = self.told
+        m.submodules.norm_queue = norms = self.norm_queue
         m.submodules.kept = kept = self.kept
         m.submodules.minus = minus = Reduce(lanes, integers=False)
         m.submodules.residual_writer = residual = BurstWriter(
@@ -149,7 +149,7 @@ class EncodePass(Pass):
         )
         wiring.connect(m, residual.port, wiring.flipped(self.residual_write))
         for source, sinks in (
-            (blocks, (encoder.blocks, told.i)),
+            (blocks, (encoder.blocks, norms.i)),
             (floats, (encoder.floats, kept.i)),
         ):
             first, second = sinks
@@ -167,10 +167,10 @@ class EncodePass(Pass):
         m.d.comb += [
             encoder.middle.eq(rules.middle),
             levels.ready.eq(~on | ~second | decoder.sums.ready),
-            decoder.blocks.valid.eq(told.o.valid),
-            decoder.blocks.p.word.eq(told.o.p.word),
-            decoder.blocks.p.number.eq(told.o.p.number),
-            told.o.ready.eq(decoder.blocks.ready),
+            decoder.blocks.valid.eq(norms.o.valid),
+            decoder.blocks.p.word.eq(norms.o.p.word),
+            decoder.blocks.p.number.eq(norms.o.p.number),
+            norms.o.ready.eq(decoder.blocks.ready),
             decoder.log4.eq(rules.log4),
             decoder.code.eq(0),
             decoder.offset.eq(rules.g),

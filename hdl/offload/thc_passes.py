@@ -265,8 +265,8 @@ class ThcPasses(wiring.Component):
                         m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.sync += count.eq(SETTLE_CYCLES - 1)
-                told = data.View(self.jobs[0].shape(), ports[owner])
-                m.d.sync += in_half_beats(job, told) if self.halved else job.eq(told)
+                requested = data.View(self.jobs[0].shape(), ports[owner])
+                m.d.sync += in_half_beats(job, requested) if self.halved else job.eq(requested)
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += [done.eq(unit.done & still), failed.eq(wrong & still)]

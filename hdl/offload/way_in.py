@@ -55,7 +55,7 @@ class WayIn(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         names = Signal(Names(1))
-        told = self.neighbor
+        entry = self.neighbor
         m.d.comb += [
             names.port.eq(self.own.udp_port),
             names.jobs[0].number.eq(self.job),
@@ -63,10 +63,10 @@ class WayIn(wiring.Component):
         ]
         senders = setting(m, data.ArrayLayout(Speaker, N_NEIGHBORS), "senders")
         for k in range(N_NEIGHBORS):
-            with m.If(told.enable & (told.index == k)):
+            with m.If(entry.enable & (entry.index == k)):
                 m.d.sync += [
-                    senders[k].ip.eq(told.neighbor.ip),
-                    senders[k].enabled.eq(told.neighbor.valid),
+                    senders[k].ip.eq(entry.neighbor.ip),
+                    senders[k].enabled.eq(entry.neighbor.valid),
                 ]
         entries = []
         for k in range(self.n_ports):

@@ -81,9 +81,9 @@ class SharedCombine(wiring.Component):
 
     def _goes_before(self, m, j, k):
         """Register: of the users `j` and `k` it is `j` that goes; of two it is always one."""
-        told = self.yields[max(j, k)][min(j, k)]  # the one of the lower number goes before
+        lower_first = self.yields[max(j, k)][min(j, k)]  # the one of the lower number goes before
         before = Signal(name=f"before{j}_{k}", init=j < k)
-        m.d.sync += before.eq(told if j < k else ~told)
+        m.d.sync += before.eq(lower_first if j < k else ~lower_first)
         return before
 
     def _number(self, goes):

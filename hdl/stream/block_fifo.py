@@ -163,8 +163,8 @@ class BlockFIFO(wiring.Component):
         if self.stops:
             with m.If(push):
                 m.d.sync += self.head_odd.eq(after.xor())
-            told = (self.head, self.head_odd, self.write_addr, self.write_odd)
-            told += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
+            positions = (self.head, self.head_odd, self.write_addr, self.write_odd)
+            positions += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
             too_many = self.whole[-1] & self.whole[:-1].any()
             m.d.comb += goes.eq(~Cat(self.issued, self.issued_odd).xor())
             # else a beat that is none is offered, or one that was there never will be
@@ -175,7 +175,12 @@ class BlockFIFO(wiring.Component):
                 self.pushed_odd.eq(push ^ self.pushed[0]),
                 self.issued_odd.eq(issue ^ self.issued[0]),
                 self.stopped.eq(
-                    self.stopped | Cat(told).xor() | ~goes | too_many | prefetch.astray | miscounted
+                    self.stopped
+                    | Cat(positions).xor()
+                    | ~goes
+                    | too_many
+                    | prefetch.astray
+                    | miscounted
                 ),
             ]
         m.d.sync += [

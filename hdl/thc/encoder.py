@@ -256,7 +256,7 @@ class ThcEncoder(wiring.Component):
         ]
         later = hashes.latency - reciprocal.latency
         scale = late(m, reciprocal.result, later, name="scale")
-        silent = delayed(m, self.blocks.p.silent, hashes.latency, name="told")
+        silent = delayed(m, self.blocks.p.silent, hashes.latency, name="silent")
         entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [
             seeds.i.valid.eq(hashes.done),
@@ -273,7 +273,7 @@ class ThcEncoder(wiring.Component):
         m.submodules.hash = hashes = SerialBlockHash()
         m.submodules.reciprocal = reciprocal = SerialReciprocal()
         takes, busy = signals("takes busy")
-        told = Signal(Block, reset_less=True)
+        block = Signal(Block, reset_less=True)
         entry = data.View(Seeds, seeds.i.payload)
         m.d.comb += [
             takes.eq(self.blocks.valid & self.blocks.ready),
@@ -285,14 +285,14 @@ class ThcEncoder(wiring.Component):
             reciprocal.log4.eq(self.log4),
             reciprocal.tensor.eq(self.tensor),
             reciprocal.start.eq(takes),
-            reciprocal.word.eq(told.word),
+            reciprocal.word.eq(block.word),
             seeds.i.valid.eq(hashes.done),
             entry.hashes.eq(hashes.hashes),
             entry.scale.eq(reciprocal.result),
-            entry.scale.silent.eq(reciprocal.result.silent | told.silent),
+            entry.scale.silent.eq(reciprocal.result.silent | block.silent),
         ]
         with m.If(takes):
-            m.d.sync += [busy.eq(1), told.eq(self.blocks.p)]
+            m.d.sync += [busy.eq(1), block.eq(self.blocks.p)]
         with m.Elif(hashes.done):
             m.d.sync += busy.eq(0)
         return seeds

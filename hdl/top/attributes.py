@@ -147,10 +147,10 @@ def _module(text, module, words, stages):
         return "".join(f"{line}\n" for line in lines) + rest
 
     def flip_flop(m):
-        told = registers.get(m[3], {})
-        if "async_reg" in told and m[3] == "\\stage0":
+        attributes = registers.get(m[3], {})
+        if "async_reg" in attributes and m[3] == "\\stage0":
             stages.append(Stage(module, m[3][1:], m[1] == "$adff"))
-        lines = [line for word, value in told.items() for line in _lines(words, word, value)]
+        lines = [line for word, value in attributes.items() for line in _lines(words, word, value)]
         return "".join(f"{line}\n" for line in dict.fromkeys(lines)) + m[0]
 
     return _FLIP_FLOP.sub(flip_flop, _WIRE.sub(wire, text))
@@ -158,5 +158,5 @@ def _module(text, module, words, stages):
 
 def _lines(words, word, value):
     known = words.get(word, {})
-    told = known.get(value, known.get(None, {}))
-    return [f"  attribute \\{name} {text}" for name, text in told.items()]
+    texts = known.get(value, known.get(None, {}))
+    return [f"  attribute \\{name} {text}" for name, text in texts.items()]

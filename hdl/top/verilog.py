@@ -165,20 +165,20 @@ def _arguments(function):
 
 
 def _module(text):
-    told = {}
+    attributes = {}
 
     def always(m):
         lines = m[1].splitlines()
         ours = [line for line in lines if not line.startswith("  (* src")]
         if ours:
-            told[m[2]] = "(* " + ", ".join(line.strip()[3:-3] for line in ours) + " *)"
+            attributes[m[2]] = "(* " + ", ".join(line.strip()[3:-3] for line in ours) + " *)"
         return "".join(f"{x}\n" for x in lines if x not in ours or x.startswith("  (* keep"))
 
     text = _ALWAYS.sub(always, text)
 
     def reg(m):
         space, width, name, value = m[1], m[2] or "", m[3], m[4]
-        attribute = f"{space}{told[name]}\n" if name in told else ""
+        attribute = f"{space}{attributes[name]}\n" if name in attributes else ""
         return f"{attribute}{space}reg{width} {name} ;\n{space}initial {name} = {value};"
 
     return _REG.sub(reg, text)

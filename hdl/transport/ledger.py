@@ -47,8 +47,8 @@ class Ledger(wiring.Component):
         As of `Receiver`.
     place_en, place_addr, place_data : In
         Writes one entry of the table of senders, by chunk.
-    surveys, surveyed, senders : In(1), In(chunk), Out(Places(n_ranks))
-        While ``surveys``, the table's entry of this chunk, 2 cycles later; no packet is looked up.
+    survey, survey_chunk, senders : In(1), In(chunk), Out(Places(n_ranks))
+        While ``survey``, the table's entry of this chunk, 2 cycles later; no packet is looked up.
     check_write : In(CheckWrite)
         Does nothing without ``thc``.
     chunk, number, neighbor, flow : In
@@ -89,8 +89,8 @@ class Ledger(wiring.Component):
                 "place_en": In(1),
                 "place_addr": In(ceil_log2(n_tables * n_chunks)),
                 "place_data": In(self.places),
-                "surveys": In(1),
-                "surveyed": In(CHUNK_WIDTH),
+                "survey": In(1),
+                "survey_chunk": In(CHUNK_WIDTH),
                 "senders": Out(self.places),
                 **({"table": In(range(n_tables))} if n_tables > 1 else {}),
                 "check_write": In(CheckWrite),
@@ -126,7 +126,7 @@ class Ledger(wiring.Component):
             self._width(self.places), self.n_tables * self.n_chunks
         )
         low = ceil_log2(self.n_chunks)
-        chunk = Mux(self.surveys, self.surveyed, self.chunk)
+        chunk = Mux(self.survey, self.survey_chunk, self.chunk)
         chunk = Cat(chunk[:low], self.table) if self.n_tables > 1 else chunk
         m.submodules.count_ram = counted = BlockRAM(n_senders * NUMBER_WIDTH, self.n_chunks)
         m.submodules.mark_ram = marked = BlockRAM(n_senders * mark, self.n_packets)
@@ -141,9 +141,9 @@ class Ledger(wiring.Component):
             asked.read_addr.eq(self.ask),
             self.answer.marks.as_value().eq(asked.read_data),
         ]
-        told = Signal(self.places)
-        m.d.comb += [told.as_value().eq(places.read_data), self.senders.eq(told)]
-        self._look(m, told)
+        entry = Signal(self.places)
+        m.d.comb += [entry.as_value().eq(places.read_data), self.senders.eq(entry)]
+        self._look(m, entry)
         if self.thc:
             self._checks(m)
 
@@ -207,20 +207,20 @@ class Ledger(wiring.Component):
                 check.eq(ram.read_data),
             ]
 
-    def _look(self, m, told):
+    def _look(self, m, entry):
         """Which rank the neighbor has in this chunk, two cycles after the table was read."""
         up = Signal(self.n_ranks, reset_less=True)
         is_parent = Signal(reset_less=True)
         same_flow = Signal(self.n_ranks, reset_less=True)
         known = [
             Signal.like(one.leaves, name=f"leaves{k}", reset_less=True)
-            for k, one in enumerate(told.up)
+            for k, one in enumerate(entry.up)
         ]
         m.d.sync += [
-            up.eq(Cat(one.valid & (one.neighbor == self.neighbor) for one in told.up)),
-            is_parent.eq(told.down.valid & (told.down.neighbor == self.neighbor)),
-            same_flow.eq(Cat(one.flow == self.flow for one in told.up)),
-            *(held.eq(one.leaves) for held, one in zip(known, told.up, strict=True)),
+            up.eq(Cat(one.valid & (one.neighbor == self.neighbor) for one in entry.up)),
+            is_parent.eq(entry.down.valid & (entry.down.neighbor == self.neighbor)),
+            same_flow.eq(Cat(one.flow == self.flow for one in entry.up)),
+            *(held.eq(one.leaves) for held, one in zip(known, entry.up, strict=True)),
         ]
         leaves, number = Const(0, 8), Const(0, len(self.rank))
         for k, one in enumerate(known):

@@ -1,4 +1,4 @@
-"""Share of packets that came with congestion marks, by neighbor, since it was last told.
+"""Share of packets that came with congestion marks, by neighbor, since it was last sent.
 
 Part of `gradnic.hdl.transport.receiver`, whose golden model it follows.
 """
@@ -24,11 +24,11 @@ class MarkShare(wiring.Component):
     Members
     -------
     neighbor : In(4)
-        Who sent the packet, or is told; the same from the packet to the answer.
-    came, marked : In(1)
+        Who sent the packet, or gets the share; the same from the packet to the answer.
+    packet, marked : In(1)
         A pulse for a packet, in every second cycle at most, and whether it has CE.
-    told : In(1)
-        A pulse when the share has been told, at least 3 cycles behind the packet: counting starts
+    sent : In(1)
+        A pulse when the share has been sent, at least 3 cycles behind the packet: counting starts
         anew.
     share : Out(8)
         In 1/256, at most 255.
@@ -40,9 +40,9 @@ class MarkShare(wiring.Component):
         super().__init__(
             {
                 "neighbor": In(ceil_log2(N_NEIGHBORS)),
-                "came": In(1),
+                "packet": In(1),
                 "marked": In(1),
-                "told": In(1),
+                "sent": In(1),
                 "share": Out(8),
                 "known": Out(1),
             }
@@ -58,7 +58,7 @@ class MarkShare(wiring.Component):
         counted = Signal()  # two, with what is known now
         who = delayed(m, self.neighbor, 2, name="who")  # of whom that is
         m.d.sync += [
-            came.eq(self.came),
+            came.eq(self.packet),
             marked.eq(self.marked),
             known.eq(Mux(counted & (who == self.neighbor), new.as_value(), table.read_data)),
             counted.eq(came),
@@ -73,10 +73,10 @@ class MarkShare(wiring.Component):
         m.d.comb += [
             table.read_addr.eq(self.neighbor),
             table.write_addr.eq(who),
-            table.write_en.eq(counted | self.told),
-            table.write_data.eq(Mux(self.told, 0, new.as_value())),
+            table.write_en.eq(counted | self.sent),
+            table.write_data.eq(Mux(self.sent, 0, new.as_value())),
             fits.eq(twice >= whole),
-            self.known.eq(~(self.came | came | counted) & (left == 0)),
+            self.known.eq(~(self.packet | came | counted) & (left == 0)),
         ]
         with m.If(counted):
             m.d.sync += [rest.eq(new.marked), whole.eq(new.packets), left.eq(8)]

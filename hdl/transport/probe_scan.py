@@ -24,14 +24,14 @@ class ProbeScan(wiring.Component):
     -------
     start, first_bit : In(1), In(3)
         A new range, whose first packet is this bit of the body; the bits before it are 1.
-    sees, closed, elems : In(1), In(1), In(ELEMS_WIDTH)
+    packet_valid, closed, elems : In(1), In(1), In(ELEMS_WIDTH)
         The next packet of the range: whether it is closed, and its elements.
-    weighs, leaves, thc : In(1), In(8), In(1)
+    multiply, leaves, thc : In(1), In(8), In(1)
         The range is through: what is missing is multiplied by the leaves that it stands for, a bit
         of them per cycle. An element has 4 bytes, with THC half a byte, or ``bits`` : In(4) bits.
     busy : Out(1)
         That is under way.
-    lacks, lost : Out(1), Out(BYTES_WIDTH)
+    missing, lost : Out(1), Out(BYTES_WIDTH)
         Something is missing, a cycle late; its bytes, times the leaves.
     body : Out(8 * BODY)
         Bit k is 1 for a packet that is closed.
@@ -43,15 +43,15 @@ class ProbeScan(wiring.Component):
             {
                 "start": In(1),
                 "first_bit": In(3),
-                "sees": In(1),
+                "packet_valid": In(1),
                 "closed": In(1),
                 "elems": In(ELEMS_WIDTH),
-                "weighs": In(1),
+                "multiply": In(1),
                 "leaves": In(8),
                 "thc": In(1),
                 **({"bits": In(4)} if self.varies else {}),
                 "busy": Out(1),
-                "lacks": Out(1),
+                "missing": Out(1),
                 "lost": Out(BYTES_WIDTH),
                 "body": Out(8 * BODY),
             }
@@ -59,7 +59,7 @@ class ProbeScan(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        missing = Signal(range(RUN << ELEMS_WIDTH), reset_less=True)
+        missed = Signal(range(RUN << ELEMS_WIDTH), reset_less=True)
         leaves = Signal(8)
         shifted, lost = (Signal(BYTES_WIDTH, name=n, reset_less=True) for n in ("shifted", "lost"))
         body = Signal(8 * BODY, reset_less=True)
@@ -71,31 +71,35 @@ class ProbeScan(wiring.Component):
         ]
         with m.If(self.start):
             m.d.sync += [
-                missing.eq(0),
+                missed.eq(0),
                 body.eq(Cat(self.first_bit > k for k in range(7))),
                 bit.eq(self.first_bit),
             ]
-        sees = Signal()  # a cycle later: tables are slow
+        seen = Signal()  # a cycle later: tables are slow
         closed = Signal(reset_less=True)
         elems = Signal.like(self.elems, reset_less=True)
-        m.d.sync += [sees.eq(self.sees), closed.eq(self.closed), elems.eq(self.elems)]
-        with m.If(sees):
+        m.d.sync += [seen.eq(self.packet_valid), closed.eq(self.closed), elems.eq(self.elems)]
+        with m.If(seen):
             m.d.sync += [
-                missing.eq(missing + Mux(closed, 0, elems)),
+                missed.eq(missed + Mux(closed, 0, elems)),
                 body.bit_select(bit, 1).eq(closed),
                 bit.eq(bit + 1),
             ]
-        m.d.sync += [leaves.eq(leaves >> 1), shifted.eq(shifted << 1), self.lacks.eq(missing != 0)]
+        m.d.sync += [
+            leaves.eq(leaves >> 1),
+            shifted.eq(shifted << 1),
+            self.missing.eq(missed != 0),
+        ]
         with m.If(leaves[0]):
             m.d.sync += lost.eq(lost + shifted)
-        with m.If(self.weighs):
+        with m.If(self.multiply):
             m.d.sync += [
                 leaves.eq(self.leaves),
                 shifted.eq(
                     Mux(
                         self.thc,
-                        (missing * self.bits) >> 3 if self.varies else missing >> 1,
-                        missing << 2,
+                        (missed * self.bits) >> 3 if self.varies else missed >> 1,
+                        missed << 2,
                     )
                 ),
                 lost.eq(0),

@@ -127,7 +127,7 @@ class Receiver(wiring.Component):
         One pulse per PROBE that STOP or BITMAP answered; per packet that went to the sender.
     given_up, given_up_packet : Out(1), Out({neighbor, number})
         One cycle per packet that is given up, and which it is.
-    spends, spent : Out(1), Out(40)
+    spent_valid, spent : Out(1), Out(40)
         An allowance is spent, and how much of it.
     """
 
@@ -195,7 +195,7 @@ class Receiver(wiring.Component):
                 "responses": Out(1),
                 "given_up": Out(1),
                 "given_up_packet": Out(GivenUp),
-                "spends": Out(1),
+                "spent_valid": Out(1),
                 "spent": Out(BYTES_WIDTH),
             }
         )
@@ -324,8 +324,8 @@ class Receiver(wiring.Component):
             walk.at_share.eq(self.round.at_share),
             *([walk.bits.eq(self.round.codec.bits)] if self.bits > 4 else []),
             walk.places.eq(ledger.senders),
-            ledger.surveys.eq(walk.busy),
-            ledger.surveyed.eq(walk.chunk),
+            ledger.survey.eq(walk.busy),
+            ledger.survey_chunk.eq(walk.chunk),
             allowances.write.eq(walk.write),
             self.clearing.eq(ledger.clearing | walk.busy),
         ]

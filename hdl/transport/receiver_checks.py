@@ -103,7 +103,7 @@ def look_at_range(m, r, w):
         allowed.eq(w.allowances.bytes),
         w.allows.eq(Mux(by_share, allowed == 0, w.scan.lost <= allowed)),
         w.allowances.left.eq(Mux(by_share, 0, allowed - w.scan.lost)),
-        r.spends.eq(w.allowances.spend),
+        r.spent_valid.eq(w.allowances.spend),
         r.spent.eq(w.scan.lost),
         last_seen.eq(w.head.elems - 1),
         w.ends_range.eq(w.n_seen == last_seen),
@@ -117,7 +117,7 @@ def answers(m, r, w):
     w.fresh = Signal()  # an arrival was taken in the last cycle
     m.d.sync += w.fresh.eq(0)
     m.submodules.marked = marked = MarkShare()
-    w.divided = Signal()  # a cycle late: it is known long before it is told
+    w.divided = Signal()  # a cycle late: it is known long before it is sent
     m.d.sync += w.divided.eq(marked.known)
     for name in ("ph", "gen", "slot", "tensor", "arg", "lc", "path"):
         m.d.comb += w.to[name].eq(w.head[name])
@@ -128,9 +128,9 @@ def answers(m, r, w):
         w.to.p1.eq(marked.share),
         w.to.ecn.eq(w.packet.arrival.ready & (w.head.tos[:2] == CE)),
         marked.neighbor.eq(w.head.neighbor),
-        marked.came.eq(w.fresh),
+        marked.packet.eq(w.fresh),
         marked.marked.eq(w.head.tos[:2] == CE),
-        marked.told.eq(r.replies.valid & r.replies.ready),
+        marked.sent.eq(r.replies.valid & r.replies.ready),
         *same(w.to, w.head, "neighbor seq elems"),
     ]
     for name in ("ph", "neighbor", "seq", "elems", "arg", "body"):

@@ -112,14 +112,14 @@ def probe(m, r, w):
             m.next = "REST"
     _pass(m, "SCAN", "SCAN1", "SCAN2", "SCAN3", "SCAN4", "SEEN")
     with m.State("SEEN"):
-        m.d.comb += w.scan.sees.eq(1)
+        m.d.comb += w.scan.packet_valid.eq(1)
         m.d.sync += [w.n_seen.eq(w.n_seen + 1), w.place.eq(w.walk.following)]
         m.next = "SCAN"
         with m.If(w.ends_range):
             m.next = "COUNTED"
     _pass(m, "COUNTED", "SUM")
     with m.State("SUM"):
-        m.d.comb += w.scan.weighs.eq(1)
+        m.d.comb += w.scan.multiply.eq(1)
         m.d.sync += [w.place.eq(w.first), w.n_seen.eq(0)]
         m.next = "WEIGH"
     with m.State("WEIGH"):
@@ -128,7 +128,7 @@ def probe(m, r, w):
     _pass(m, "WEIGHED", "DECIDE")
     with m.State("DECIDE"):
         m.next = "BITMAP"
-        with m.If(~w.scan.lacks):
+        with m.If(~w.scan.missing):
             m.next = "STOP"
         with m.Elif(~w.head.ph & w.allows):
             m.d.comb += w.allowances.spend.eq(1)

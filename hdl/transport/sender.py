@@ -238,7 +238,7 @@ class Sender(wiring.Component):
         """What an answer does to the run that it is about: 1 while a mask may be written."""
         m.submodules.answers = answers = FIFO(Control, 4)
         wiring.connect(m, wiring.flipped(self.controls), answers.i)
-        told = answers.o.p
+        answer = answers.o.p
         which = Signal(range(N_RUNS))
         run = Signal(Run, reset_less=True)
         asked = Signal(32, reset_less=True)
@@ -248,8 +248,8 @@ class Sender(wiring.Component):
         meets, starts, kin, right_kind, hit = signals("meets starts kin right_kind hit")
         # where the walker is, a cycle late: it takes three to see what changes where it has come to
         chosen = Signal(N_RUNS, reset_less=True)
-        first, is_stop = run.place.number, told.subtype == Subtype.STOP
-        is_refusal = told.subtype == Subtype.NOT_READY
+        first, is_stop = run.place.number, answer.subtype == Subtype.STOP
+        is_refusal = answer.subtype == Subtype.NOT_READY
         whole = is_stop | is_refusal  # about all of the run
         m.d.comb += [self.run_reads[1].addr.eq(which), self.asked_read.addr.eq(which)]
         for k, state in enumerate(self.states):
@@ -260,26 +260,26 @@ class Sender(wiring.Component):
             run.eq(self.run_reads[1].data),
             asked.eq(self.asked_read.data),
             end.eq(first + run.n_less_1 + 1),
-            asked_end.eq(told.seq + told.elems),
-            right_kind.eq(whole | ((told.subtype == Subtype.BITMAP) & ~(told.arg - asked)[31])),
-            starts.eq(told.seq == Cat(first[:3] & whole.replicate(3), first[3:])),
-            kin.eq((run.ph == told.ph) & (run.neighbor == told.neighbor)),
+            asked_end.eq(answer.seq + answer.elems),
+            right_kind.eq(whole | ((answer.subtype == Subtype.BITMAP) & ~(answer.arg - asked)[31])),
+            starts.eq(answer.seq == Cat(first[:3] & whole.replicate(3), first[3:])),
+            kin.eq((run.ph == answer.ph) & (run.neighbor == answer.neighbor)),
             same.eq(kin & starts & right_kind),
             meets.eq(end == asked_end),
             matches.eq(waiting & same & meets),
             hit.eq(at == which),
             chosen.eq(Cat(which == k for k in range(N_RUNS))),
-            body.eq(~told.body >> first[:3]),
+            body.eq(~answer.body >> first[:3]),
             wanted.eq(body & Cat(run.n_less_1 >= k for k in range(RUN))),
             self.echoed.eq(0),
-            self.echo.ce_share.eq(told.share),
-            self.echo.round_trip.eq(self.now - told.arg),
+            self.echo.ce_share.eq(answer.share),
+            self.echo.round_trip.eq(self.now - answer.arg),
         ]
         with m.FSM() as fsm:
             with m.State("REST"):
                 m.d.sync += which.eq(0)
                 with m.If(answers.o.valid):
-                    m.d.sync += self.echoed.eq(is_stop | (told.subtype == Subtype.BITMAP))
+                    m.d.sync += self.echoed.eq(is_stop | (answer.subtype == Subtype.BITMAP))
                     m.next = "READ"
             for state, after in pairwise(("READ", "ADD", "COMPARE", "MATCH", "ACT")):
                 with m.State(state):

@@ -145,12 +145,12 @@ class Card:
         mine = [g for t, g in self.rounds if t == tensor]
         if len(mine) >= ARMED or gen in mine:
             raise ValueError(f"tensor {tensor} has rounds {mine}: cannot arm {gen}")
-        told = self.tensors[tensor]
-        norms = None if told.norms is None else self.rounds.get((told.norms, gen))
-        if told.norms is not None and norms is None:
-            raise ValueError(f"round {gen} of the norms, tensor {told.norms}, must be armed first")
+        armed = self.tensors[tensor]
+        norms = None if armed.norms is None else self.rounds.get((armed.norms, gen))
+        if armed.norms is not None and norms is None:
+            raise ValueError(f"round {gen} of the norms, tensor {armed.norms}, must be armed first")
         self.rounds[tensor, gen] = Round(
-            told, self.settings.node, gen, values, norms, at_share=self.settings.at_share
+            armed, self.settings.node, gen, values, norms, at_share=self.settings.at_share
         )
         self.tagger.end_round(self.places[tensor])
         self.changed = True
@@ -294,9 +294,9 @@ class Card:
         out = []
         for form, first, n, body in reception.bitmaps(header["seq"], header["elems"]):
             self.counters["bitmaps"] += 1
-            told = header | {"seq": first, "elems": n}
+            run = header | {"seq": first, "elems": n}
             out.append(
-                self._control(Subtype.BITMAP, told, source, path, ecn=marked, form=form, body=body)
+                self._control(Subtype.BITMAP, run, source, path, ecn=marked, form=form, body=body)
             )
         return out
 
@@ -346,8 +346,8 @@ class Card:
             codec = tensor.codec
             kind = CONTROL if codec.is_norm else PULL if run.ph else PUSH
             scored = kind == PUSH and codec.scored
-            told = Packet(self._place(round_), tensor.layer, kind, scored, packet.elems)
-            tag = self.tagger.tag(told, packet.values if scored else ())
+            scored_packet = Packet(self._place(round_), tensor.layer, kind, scored, packet.elems)
+            tag = self.tagger.tag(scored_packet, packet.values if scored else ())
             important = tag.important or not tensor.p_q16
             tos = self.settings.tagger.dscp[tag.queue][important] << 2 | 2 * important
             packet.important, packet.queue, packet.tos = int(important), tag.queue, tos

@@ -244,7 +244,9 @@ def all_reduce(
     def total(node, number, chunk, span):
         values, count = own[node, span].copy(), 1
         children = [
-            (told[chunk].rank, source) for source, told in plan.up[node].items() if chunk in told
+            (chunks[chunk].rank, source)
+            for source, chunks in plan.up[node].items()
+            if chunk in chunks
         ]
         for _, child in sorted(children):
             part, below = total(child, number, chunk, span)

@@ -32,22 +32,22 @@ def is_request(frame: bytes, mac: int, ip: int) -> bool:
 
 def reply(frame: bytes, mac: int, ip: int) -> bytes:
     """The answer to a request: as long as it, and all that is not named here is as it came."""
-    told = bytearray(frame)
-    ETHERNET.destination.put(told, ETHERNET.source.get(frame))
-    ETHERNET.source.put(told, mac)
+    answer = bytearray(frame)
+    ETHERNET.destination.put(answer, ETHERNET.source.get(frame))
+    ETHERNET.source.put(answer, mac)
     if ETHERNET.ethertype.get(frame) == ARP_REQUEST[ETHERNET.ethertype]:
-        ARP.operation.put(told, 2)
-        ARP.sender_mac.put(told, mac)
-        ARP.sender_ip.put(told, ip)
-        ARP.target_mac.put(told, ARP.sender_mac.get(frame))
-        ARP.target_ip.put(told, ARP.sender_ip.get(frame))
+        ARP.operation.put(answer, 2)
+        ARP.sender_mac.put(answer, mac)
+        ARP.sender_ip.put(answer, ip)
+        ARP.target_mac.put(answer, ARP.sender_mac.get(frame))
+        ARP.target_ip.put(answer, ARP.sender_ip.get(frame))
     else:
-        IPV4.source.put(told, ip)
-        IPV4.destination.put(told, IPV4.source.get(frame))
-        ICMP.type.put(told, 0)
+        IPV4.source.put(answer, ip)
+        IPV4.destination.put(answer, IPV4.source.get(frame))
+        ICMP.type.put(answer, 0)
         total = ICMP.checksum.get(frame) + ECHO_WORD
-        ICMP.checksum.put(told, (total & 0xFFFF) + (total >> 16))
-    return bytes(told)
+        ICMP.checksum.put(answer, (total & 0xFFFF) + (total >> 16))
+    return bytes(answer)
 
 
 def _has(frame, wanted):

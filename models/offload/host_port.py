@@ -219,12 +219,12 @@ class HostPort:
     def tick(self, now: int) -> list[bytes]:
         """What time alone makes the card send: ACKs after silence, copies of an EVENT."""
         self._goes_on(now)
-        told = []
+        frames = []
         if self.unacknowledged and self.now - self.silent_since >= SILENCE:
-            told.append(self._ack())
+            frames.append(self._ack())
         if self.told_at + self.t_event <= self.now:
-            told += self._tell()
-        return told
+            frames += self._tell()
+        return frames
 
     def event(self, completion: Completion, now: int | None = None) -> list[bytes]:
         """A job has ended: its EVENT, unless another one waits for its ACK."""
@@ -266,10 +266,10 @@ class HostPort:
         regions = {}
         for k, (first, n_bytes) in enumerate(self.regions()):
             regions |= {f"source{k}": first, f"source{k}_bytes": n_bytes}
-        told = HELLO.pack(
+        hello = HELLO.pack(
             format=FORMAT, map=1, payload=self.unit, credits=self.credits, **self.build, **regions
         )
-        answer = self._told(Kind.HELLO, asked["seq"], payload=told)
+        answer = self._told(Kind.HELLO, asked["seq"], payload=hello)
         return [answer] if again else [answer, *self._tell()]
 
     def _heard(self, seq):
@@ -303,9 +303,9 @@ class HostPort:
                 self.write_register(address + at, word)
         elif kind == Kind.READ_REG:
             words = [self.read_register(address + at) for at in range(0, n_bytes, 4)]
-            told = b"".join(word.to_bytes(4, "big") for word in words)
+            octets = b"".join(word.to_bytes(4, "big") for word in words)
             how = Status.MEMORY if self.spoiled else Status.DONE
-            answers = [self._told(Kind.DATA, asked["seq"], address, told, last=1, status=how)]
+            answers = [self._told(Kind.DATA, asked["seq"], address, octets, last=1, status=how)]
         else:
             self.next = (asked["seq"] + 1) % SEQS  # done as soon as it is taken
             answers = self._read(asked["seq"], address, n_bytes)
@@ -353,6 +353,6 @@ class HostPort:
         """All before ``next`` is done; with a status, how the request `seq` ended."""
         self.unacknowledged = 0
         seq = (self.next - 1) % SEQS if seq is None else seq
-        told = (self.next & 0xFFFF) << 16 | self.credits // ALIGN
-        head = {"p0": int(Kind.ACK), "p1": int(status), "seq": seq, "arg": told}
+        state = (self.next & 0xFFFF) << 16 | self.credits // ALIGN
+        head = {"p0": int(Kind.ACK), "p1": int(status), "seq": seq, "arg": state}
         return _framed(self.me, self.peer, head, 0, b"")

@@ -236,9 +236,9 @@ def _strays(job, other, state, j, k):
 
 
 def _replaced(node, **fields):
-    told = {"phase": node.phase, "up": node.up, "counts": node.counts, "heard": node.heard,
+    state = {"phase": node.phase, "up": node.up, "counts": node.counts, "heard": node.heard,
             "result": node.result}  # fmt: skip
-    return Node(**(told | fields))
+    return Node(**(state | fields))
 
 
 def _shown(jobs, state):

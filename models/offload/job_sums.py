@@ -47,9 +47,9 @@ def ends(job: Job, table, x, given_up, *, packet, inceptionn=None, thc=None):
         steps = [ThcJob(job, table, node, one, packet, thc) for node, one in enumerate(x)]
         worker, tensor = steps[0].worker, steps[0].of_sums
         norms = np.max([worker.norms(one.padded) for one in steps], axis=0)
-        told = {"round": job.gen, "tensor": job.tensor}
+        round_ = {"round": job.gen, "tensor": job.tensor}
         own = np.stack([
-            worker.table[worker.encode(one.padded, norms, worker=node, **told)].astype(np.int64)
+            worker.table[worker.encode(one.padded, norms, worker=node, **round_)].astype(np.int64)
             for node, one in enumerate(steps)
         ])  # fmt: skip
     else:
@@ -63,7 +63,7 @@ def ends(job: Job, table, x, given_up, *, packet, inceptionn=None, thc=None):
 
     is_thc = job.codec == JobCodec.THC
     sums, leaves = all_reduce(plan, codec, own, np.array if is_thc else sent, given_up)
-    result = worker.decode(sums, norms, **told)[: job.elems] if is_thc else sums
+    result = worker.decode(sums, norms, **round_)[: job.elems] if is_thc else sums
     sizes = plan.elems * codec.elem_bits // 8
     made = []
     for node in range(plan.n_nodes):

@@ -400,21 +400,21 @@ class JobCard(Card):
         for context in filter(None, list(self.contexts)):
             self._end(context, JobStatus.MEMORY)
 
-    def _end(self, context, status, **told):
+    def _end(self, context, status, **fields):
         job = context.job
         self.contexts[context.place] = None
         del self.rounds[job.tensor, context.round.gen]
         self._over(job.tensor, job.gen)
         self.changed = True
-        self._tell(job, status, context.posted, **told)
+        self._tell(job, status, context.posted, **fields)
 
     def _over(self, tensor, gen):
         last = self._last(tensor)
         if last is None or ahead(gen, last) > 0:
             self.history[tensor % HISTORY] = tensor, gen
 
-    def _tell(self, job, status, posted, **told):
-        self.completions.append(Completion(job.id, status, cycles=self.now - posted, **told))
+    def _tell(self, job, status, posted, **fields):
+        self.completions.append(Completion(job.id, status, cycles=self.now - posted, **fields))
 
     # what of `Card` depends on it
 
@@ -426,8 +426,8 @@ class JobCard(Card):
         return True
 
     def _last(self, tensor):
-        told = self.history[tensor % HISTORY]
-        return told[1] if told and told[0] == tensor else None
+        entry = self.history[tensor % HISTORY]
+        return entry[1] if entry and entry[0] == tensor else None
 
     def _place(self, round_):
         return next(c.place for c in self.contexts if c and c.round is round_)
@@ -491,8 +491,8 @@ class JobCluster(Cluster):
                 card.post(jobs.popleft(), self.now)
         super().step(faults)
         for node in self.taking:
-            while (told := self.cards[node].take()) is not None:
-                self.ended[node][told.id] = told
+            while (completion := self.cards[node].take()) is not None:
+                self.ended[node][completion.id] = completion
 
 
 @lru_cache(maxsize=256)

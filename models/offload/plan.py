@@ -172,5 +172,5 @@ class Plan:
             self.depth = max(self.depth, hops)
         for into in self.up:
             for u, chunks_of in into.items():
-                for c, told in chunks_of.items():
-                    chunks_of[c] = Contribution(told.flow, told.rank, int(leaves[c, u]))
+                for c, one in chunks_of.items():
+                    chunks_of[c] = Contribution(one.flow, one.rank, int(leaves[c, u]))

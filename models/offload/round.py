@@ -84,9 +84,9 @@ class Round:
         self.landed, self.n_landed, self.landed_most = {}, 0, 0
         sizes = plan.elems * codec.elem_bits // 8
         self.up, self.down = {}, {}
-        for source, told in plan.up[node].items():
+        for source, contributions in plan.up[node].items():
             weights = np.zeros(plan.n_packets, np.int64)
-            for chunk, contribution in told.items():
+            for chunk, contribution in contributions.items():
                 part = plan.packets(chunk, chunk + 1)
                 weights[part.start : part.stop] = contribution.leaves
             self.up[source] = Reception(
@@ -134,8 +134,8 @@ class Round:
         if header["op"] not in codec.ops[bool(header["ph"])] or header["tree"]:
             return "config"
         chunk = number // plan.per_chunk
-        told = plan.up[self.node][source].get(chunk) if not header["ph"] else None
-        if told is not None and header["slot"] != told.flow:
+        contribution = plan.up[self.node][source].get(chunk) if not header["ph"] else None
+        if contribution is not None and header["slot"] != contribution.flow:
             return "config"
         if header["elems"] != plan.elems[number]:
             return "length"
@@ -146,7 +146,7 @@ class Round:
         if header["ph"] and not self.left[chunk]:
             return "early"
         leaves = header["arg"] >> 20
-        if not 1 <= leaves <= (told.leaves if told else plan.n_nodes):
+        if not 1 <= leaves <= (contribution.leaves if contribution else plan.n_nodes):
             return "config"
         try:
             values = codec.decode(header, body)
@@ -158,10 +158,10 @@ class Round:
         )  # fmt: skip
         if reason:
             return reason
-        if told is None:
+        if contribution is None:
             self._finish(number, values, leaves)
         else:
-            self.landed.setdefault((chunk, told.rank), {})[number] = values, leaves
+            self.landed.setdefault((chunk, contribution.rank), {})[number] = values, leaves
             self.n_landed += 1
             self.landed_most = max(self.landed_most, self.n_landed)
         return None
@@ -197,11 +197,11 @@ class Round:
             return bool(self.final[part.start : part.stop].all())
         if not self.knows_norms(part):
             return False
-        for source, told in plan.up[self.node].items():
+        for source, contributions in plan.up[self.node].items():
             closed = self.up[source].closed
             for chunk in range(row.first, row.stop):
                 mine = plan.packets(chunk, chunk + 1)
-                if chunk in told and not closed[mine.start : mine.stop].all():
+                if chunk in contributions and not closed[mine.start : mine.stop].all():
                     return False
         return True
 

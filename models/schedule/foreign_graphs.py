@@ -274,9 +274,9 @@ def of_astra_analytical(text):
     lists = [found.get(name) if isinstance(found, dict) else None for name in names]
     for name, w in zip(names, lists, strict=True):
         if not isinstance(w, list) or not all(type(v) is str for v in w):
-            told = "missing" if w is None else repr(w) if type(w) is str else "no list of words"
+            shown = "missing" if w is None else repr(w) if type(w) is str else "no list of words"
             raise ValueError(
-                f"an ASTRA-sim network has four lists: {', '.join(names)}; {name} is {told}"
+                f"an ASTRA-sim network has four lists: {', '.join(names)}; {name} is {shown}"
             )
     kinds, *rest = lists
     shape, speeds, times = (

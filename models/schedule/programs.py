@@ -54,13 +54,13 @@ def programs(table: Table, longest: int | None = None) -> list[list[Block]]:
     start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
     ranks = [[] for _ in range(table.n_nodes)]
     where = [{} for _ in range(table.n_nodes)]  # (peer, sends, part): index of the block
-    told = defaultdict(int)  # messages of (rank, peer, sends) so far
+    n_sent = defaultdict(int)  # messages of (rank, peer, sends) so far
     writer = {}  # (rank, chunk): (block, step) that wrote it last
 
     def append(rank, peer, kind, row, message, wait):
         pair = rank, peer, kind == SEND
-        key = peer, kind == SEND, told[pair] // longest if longest else 0
-        told[pair] += 1
+        key = peer, kind == SEND, n_sent[pair] // longest if longest else 0
+        n_sent[pair] += 1
         if key not in where[rank]:
             where[rank][key] = len(ranks[rank])
             ranks[rank].append(Block(*key))

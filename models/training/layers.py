@@ -208,8 +208,8 @@ def from_module(module, sample) -> Model:
         for buffer, before in buffers:
             buffer.copy_(before)
     if found.unknown:
-        told = ", ".join(found.unknown)
-        warnings.warn(f"{name}: products that {told} may make are not counted", stacklevel=2)
+        unknown = ", ".join(found.unknown)
+        warnings.warn(f"{name}: products that {unknown} may make are not counted", stacklevel=2)
     rows, seen, products = [], set(), found.products
     for place in [*(place for place in modules if place not in found.called), *found.called]:
         if place in found.loose:

@@ -153,11 +153,11 @@ class AggregatorBench:
         n = config.n_ports
         self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
         self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
-        told = [REGISTERS["build"], REGISTERS["packets"]]
-        words = self._bus(reads=[register.offset for register in told], reset=True)
+        registers = [REGISTERS["build"], REGISTERS["packets"]]
+        words = self._bus(reads=[register.offset for register in registers], reset=True)
         self.built = {
             f.name: (word & f.mask) >> f.lsb
-            for register, word in zip(told, words, strict=True)
+            for register, word in zip(registers, words, strict=True)
             for f in register.fields
         }
         written = settings(config, **self.built)
@@ -280,9 +280,11 @@ class AggregatorBench:
                 if judged[t] & 1:
                     before = egress.counters.copy()
                     place = self.golden.enqueue(port, made.popleft())
-                    told = FATES[judged[t] >> 1 & 3], (judged[t] >> 3 & 7, judged[t] >> 6)
-                    if told[1] != place or (told[0], *place) not in egress.counters - before:
-                        raise AssertionError(f"port {port}: {told}, not {egress.counters - before}")
+                    found = FATES[judged[t] >> 1 & 3], (judged[t] >> 3 & 7, judged[t] >> 6)
+                    if found[1] != place or (found[0], *place) not in egress.counters - before:
+                        raise AssertionError(
+                            f"port {port}: {found}, not {egress.counters - before}"
+                        )
                 if left[t] & 1:
                     out.append(self.golden.dequeue(port, int(left[t] >> 3 & 7)))
             if made or any(egress.queues):

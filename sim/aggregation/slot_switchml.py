@@ -60,14 +60,14 @@ class SwitchmlTwin:
         answer = frames[0][1]
         assert UDP.destination_port.get(answer) == head["tensor"]
         own = self.switch.sets[head["slot"], head["gen"]]
-        told = SWITCHML.parse(answer)
+        fields = SWITCHML.parse(answer)
         return [
             (
                 head
                 | {
                     "children": sum(1 << port for port, _ in frames),
-                    "p0": told["e0"] & 0xFF,
-                    "p1": told["e1"] & 0xFF,
+                    "p0": fields["e0"] & 0xFF,
+                    "p1": fields["e1"] & 0xFF,
                     "retx": self.switch.counters["retransmitted"] - before,
                     "ovf": int(own.overflowed),
                     "part": 1,  # means nothing here

@@ -14,11 +14,11 @@ GOES_ON = -2  # what engines' ``run`` and ``go`` return before a run's end
 INCLUDED = re.compile(r'#include "(\w+\.h)"')
 
 
-def to_the_end(go, told):
+def to_the_end(go, result):
     """Let a run go on until its end; what it says then. go : function (cycles). told : so far."""
-    while told == GOES_ON:
-        told = go(AT_ONCE)
-    return told
+    while result == GOES_ON:
+        result = go(AT_ONCE)
+    return result
 
 
 def _header(names, plain):

@@ -107,13 +107,15 @@ def design(component, made_of=None, *, look=None):
     module = sys.modules.get(kind.__module__)
     known = kind.__module__.startswith(f"{hdl.__name__}.") and _sources()
     own = known and getattr(module, kind.__qualname__, None) is kind
-    told = own and (described(component) if made_of is None else f"{sorted(made_of.items())}")
-    if not told:
+    described_as = own and (
+        described(component) if made_of is None else f"{sorted(made_of.items())}"
+    )
+    if not described_as:
         return _elaborate(component, look)
-    told = f"{kind.__module__}.{kind.__qualname__} {told}"
+    described_as = f"{kind.__module__}.{kind.__qualname__} {described_as}"
     tool = (Path(verilated.__file__).read_text(), verilated.versions())
     root = tools.build_root() / "verilator"
-    note = root / f"elaborated-{tools.digest(told, known, *tool)}"
+    note = root / f"elaborated-{tools.digest(described_as, known, *tool)}"
     if note.exists() and (folder := root / note.read_text()).exists():
         # the component was made to be asked for its ports only
         warnings.filterwarnings("ignore", category=UnusedElaboratable)

@@ -276,8 +276,8 @@ def registers(circuit):
     """
     text = (circuit / "design.v").read_text()
     found = re.findall(r"^  reg (?:\[(\d+):0\] )?(\S+) +(?:= [^;]*)?;$", text, re.MULTILINE)
-    told = (circuit / "Circuit___024root.h").read_text()
-    members = set(re.findall(r"^ +(?:\w[^;]* |VL_OUT\w*\(&?)(\w+)[,;]", told, re.MULTILINE))
+    header = (circuit / "Circuit___024root.h").read_text()
+    members = set(re.findall(r"^ +(?:\w[^;]* |VL_OUT\w*\(&?)(\w+)[,;]", header, re.MULTILINE))
     lines = [
         "#pragma once",
         "#include <cstddef>",
@@ -291,8 +291,8 @@ def registers(circuit):
     for top, name in found:
         for member in (f"top__DOT__{_encoded(name)}", _encoded(name)):
             if member in members:
-                told = f'{int(top or 0) + 1}, "{name.removeprefix(chr(92))}"'
-                lines.append(f"\t\t{{offsetof(Root, {member}), {told}}},")
+                entry = f'{int(top or 0) + 1}, "{name.removeprefix(chr(92))}"'
+                lines.append(f"\t\t{{offsetof(Root, {member}), {entry}}},")
     lines += [
         "\t\t{0, 0, nullptr}",
         "\t};",

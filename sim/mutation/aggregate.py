@@ -262,9 +262,9 @@ def _sizes(model):
 def _resets(model):
     """Behind a reset nothing is told of."""
     unit = _Unit(model, PLAIN)
-    told = ("events", "overflow")
-    run = unit.instance.run(reset=True, trace=told, drain=False, max_cycles=8)
-    assert not any(run.traces[name].any() for name in told), "an event that never was"
+    traced = ("events", "overflow")
+    run = unit.instance.run(reset=True, trace=traced, drain=False, max_cycles=8)
+    assert not any(run.traces[name].any() for name in traced), "an event that never was"
 
 
 def _bounded(model):

@@ -33,8 +33,8 @@ def _cases():
             chunk = 1 << 11
         if thc:
             last &= ~1
-        told = {"share": share, "last_elems": last, "thc": int(thc), "at_share": k // 3 % 2}
-        told["geometry"] = {"chunk": chunk, "last_chunk": n_chunks - 1, "packet": 255}
+        settings = {"share": share, "last_elems": last, "thc": int(thc), "at_share": k // 3 % 2}
+        settings["geometry"] = {"chunk": chunk, "last_chunk": n_chunks - 1, "packet": 255}
         few = N_NEIGHBORS if n_chunks < MOST else 2  # so many leaves that sums are the longest
         up = [
             [
@@ -59,17 +59,17 @@ def _cases():
             total = total // 2 if thc else 4 * total
             may = total * share >> 16
             must = total - may if share else MORE
-            want.append((neighbor, must if told["at_share"] else may))
-        yield told, up, want
+            want.append((neighbor, must if settings["at_share"] else may))
+        yield settings, up, want
 
 
-def record(told, up, want):
+def record(settings, up, want):
     """Inputs and outputs of each cycle, of the circuit as it is: it must write what is wanted."""
     part, log = component(), {name: [] for name in ("start", "places", "chunk", "busy", "write")}
     senders = [Places(N_RANKS).const({"up": row}) for row in up]
 
     async def bench(ctx):
-        for name, value in told.items():
+        for name, value in settings.items():
             ctx.set(getattr(part, name), value)
         asked, written = [0] * LATENCY, []
         for cycle in range(200_000):
@@ -98,7 +98,9 @@ def record(told, up, want):
 def recordings():
     """What the test plays, made once."""
     if not _RECORDINGS:
-        _RECORDINGS.extend((told, record(told, up, want)) for told, up, want in _cases())
+        _RECORDINGS.extend(
+            (settings, record(settings, up, want)) for settings, up, want in _cases()
+        )
     return _RECORDINGS
 
 
@@ -112,12 +114,11 @@ def _rows(values, shape):
 def test(model):
     """Each output in each cycle, one walk after the other."""
     instance = model.instance()
-    for k, (told, log) in enumerate(recordings()):
-        geometry = Const.cast(Geometry.const(told["geometry"])).value
+    for k, (settings, log) in enumerate(recordings()):
+        geometry = Const.cast(Geometry.const(settings["geometry"])).value
         run = instance.run(
             signals={
-                "share": told["share"], "last_elems": told["last_elems"], "thc": told["thc"],
-                "at_share": told["at_share"],
+                **{name: settings[name] for name in ("share", "last_elems", "thc", "at_share")},
                 "geometry": _rows([geometry], Geometry), "start": np.array(log["start"]),
                 "places": _rows(log["places"], Places(N_RANKS)),
             },

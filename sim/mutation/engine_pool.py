@@ -6,7 +6,7 @@ from operator import or_
 
 import numpy as np
 from amaranth.hdl import Shape
-from gradnic.hdl.offload.engine_pool import EnginePool, Lease, Report, Said
+from gradnic.hdl.offload.engine_pool import EngineControl, EnginePool, Lease, Report
 from gradnic.hdl.offload.job_context import FLUSH_CYCLES
 from gradnic.hdl.transport.records import EPOCH_WIDTH, CheckWrite, Context
 
@@ -16,8 +16,8 @@ N, N_ENGINES, N_BYTES, WIDTH = 3, 2, 16, 32
 N_CYCLES, N_RUNS = 1200, 40
 ALONE = FLUSH_CYCLES + 8  # cycles, behind the reset
 LEASE = Shape.cast(Lease(N_BYTES, WIDTH)).width
-SIZES = {"lease": LEASE, "said": Shape.cast(Said).width, "check": Shape.cast(CheckWrite).width,
-         "reports": Shape.cast(Report).width}  # fmt: skip
+SIZES = {"lease": LEASE, "controls": Shape.cast(EngineControl).width,
+         "check": Shape.cast(CheckWrite).width, "reports": Shape.cast(Report).width}  # fmt: skip
 UPSETS = {"owners": N * N_ENGINES, **{f"lease{e}": LEASE for e in range(N_ENGINES)}}
 UPSETS |= {f"which{e}": (N - 1).bit_length() for e in range(N_ENGINES)}
 """Registers that change by themselves, and their bits."""
@@ -88,20 +88,24 @@ class Twin:
             heard, still = 0, quiet
             for e in range(N_ENGINES):
                 if mine[e]:
-                    heard |= i["told"][e]
-                    still &= i["told"][e]
+                    heard |= i["engine_reports"][e]
+                    still &= i["engine_reports"][e]
             out[f"reports__{k}"] = heard & ~quiet | still
             out["granted"] |= any(mine) << k
             out["strays"] |= any(m and s for m, s in zip(mine, strays, strict=True)) << k
         out["resets"] = sum(int(one.resets) << e for e, one in enumerate(self.engines))
         for e, one in enumerate(self.engines):
-            said = _either(one.owner, i["said"])
-            says = said if ready[e] else _put(Said, "mute", 1) | _put(Said, "closed", 1)
-            armed = ready[e] and _field(Said, "armed", said)
+            controls = _either(one.owner, i["controls"])
+            engine_controls = (
+                controls
+                if ready[e]
+                else _put(EngineControl, "pause", 1) | _put(EngineControl, "closed", 1)
+            )
+            armed = ready[e] and _field(EngineControl, "armed", controls)
             job = Lease(N_BYTES, WIDTH)["job"]
             tensor = one.lease >> job.offset + job.shape["job"].offset
             tensor = _field(job.shape["job"].shape, "tensor", tensor)
-            out[f"says__{e}"], out[f"lent__{e}"] = says, one.lease
+            out[f"engine_controls__{e}"], out[f"engine_leases__{e}"] = engine_controls, one.lease
             out[f"check__{e}"] = _either(one.owner, i["checks"])
             out[f"contexts__{e}"] = (
                 _put(Context, "armed", int(bool(armed))) | _put(Context, "tensor", tensor)
@@ -173,7 +177,7 @@ class Recording:
         twin, log, self.shown = Twin(), {}, []
         rare, held = (0.02, 0.1)[seed % 2], dict.fromkeys(("needs", "wants", "holds"), 0)
         job = {name: [_number(rng, SIZES[name]) for _ in range(N)]
-               for name in ("lease", "said", "check")}  # fmt: skip
+               for name in ("lease", "controls", "check")}  # fmt: skip
         gens, upsets = [0] * N, np.zeros((N_CYCLES, -(-sum(UPSETS.values()) // 8)), np.uint8)
         for cycle in range(N_CYCLES):
             for name, share in (("needs", 0.3), ("wants", 0.5), ("holds", 0.9)):
@@ -187,9 +191,9 @@ class Recording:
             i = dict(held) | {
                 "started": (rng.random() < rare) << int(rng.integers(N)),
                 "turns": int(rng.integers(1 << N)) * int(rng.random() < rare),
-                "leases": list(job["lease"]), "said": list(job["said"]),
+                "leases": list(job["lease"]), "controls": list(job["controls"]),
                 "checks": list(job["check"]), "gens": list(gens), "upset": None,
-                "told": [_number(rng, SIZES["reports"]) for _ in range(N_ENGINES)],
+                "engine_reports": [_number(rng, SIZES["reports"]) for _ in range(N_ENGINES)],
             }  # fmt: skip
             if cycle < ALONE:  # nobody has begun, so nobody is older than the one that asks
                 i |= {"started": 0, "needs": (1 << N) - 1, "wants": 1 << seed % N}
@@ -207,10 +211,10 @@ class Recording:
             for name in ("needs", "wants", "holds", "started", "turns"):
                 log.setdefault(name, []).append(int(i[name]))
             log.setdefault("gens", []).append(sum(gen << 16 * k for k, gen in enumerate(i["gens"])))
-            for name in ("leases", "said", "checks", "told"):
+            for name in ("leases", "controls", "checks", "engine_reports"):
                 for k, value in enumerate(i[name]):
                     log.setdefault(f"{name}__{k}", []).append(value)
-        widths = {"leases": LEASE, "told": SIZES["reports"]}
+        widths = {"leases": LEASE, "engine_reports": SIZES["reports"]}
         self.signals = {"upset": upsets}
         for name, values in log.items():
             width = widths.get(name.split("__")[0], 0)

@@ -69,14 +69,14 @@ ARGUED = {
 class Side:
     """One engine as its campaign sees it.
 
-    given, leaves, told : its streams of content in and out, and of answers, one a unit.
+    source, sink, answers : its streams of content in and out, and of answers, one a unit.
     inputs, check : functions of `gradnic.sim.inceptionn.units`. make : turns a unit of floats into
     its kind.
     """
 
-    given: str
-    leaves: str
-    told: str
+    source: str
+    sink: str
+    answers: str
     inputs: object
     check: object
     make: object
@@ -144,7 +144,7 @@ class Bench:
         n : of them, more than a queue has slots.
         """
         n_left, n_given = self.side.n_left(unit), self.side.n_given(unit)
-        ends = self.play([unit] * n).taken[self.side.leaves][n_left - 1 :: n_left]
+        ends = self.play([unit] * n).taken[self.side.sink][n_left - 1 :: n_left]
         assert (np.diff(ends)[n // 2 :] == max(n_left, n_given)).all(), "not at full rate"
 
     def check_pause(self, places, gap=0):
@@ -164,7 +164,7 @@ class Bench:
     def _check_pause(self, unit, places, gap):
         n = min(8, self.most[0] // places, self.most[1] // tag_rows_of(unit))
         run = self.play([unit] * (n + 1), stalls={"units": [1] + [0] * gap})
-        pauses = np.diff(run.taken[self.side.given])
+        pauses = np.diff(run.taken[self.side.source])
         assert (pauses == max(min(places, LAG), gap + 1)).all(), (
             f"wrong pause after {places} places"
         )
@@ -175,7 +175,7 @@ class Bench:
         The last place is one that nobody takes in that cycle, or one that stands free.
         """
         for comes in ([1], [1, 0]):
-            stalls = {self.side.given: stimulus.storm(cycles), "units": comes}
+            stalls = {self.side.source: stimulus.storm(cycles), "units": comes}
             run = self.play(units, stalls=stalls)
             n = int(np.count_nonzero(run.taken["units"] < cycles))
             assert n == N_PLANS, f"{n} units planned, not {N_PLANS}"
@@ -190,8 +190,8 @@ class Bench:
 
         So do those that come after them. There may be a pause behind what waited at the output.
         """
-        run = self.play([unit] * 150, stalls={self.side.leaves: stimulus.storm(cycles)})
-        pauses = np.diff(run.taken[self.side.leaves])[20:]
+        run = self.play([unit] * 150, stalls={self.side.sink: stimulus.storm(cycles)})
+        pauses = np.diff(run.taken[self.side.sink])[20:]
         assert (pauses == 1).all(), "a pause between units that waited"
 
     def beats_inside(self, units):
@@ -213,9 +213,9 @@ class Bench:
         instance : goes on from the run before; None: from reset, without which registers that are
             mutants have no value to begin with.
         """
-        stalls = {self.side.leaves: stimulus.storm(cycles)}
+        stalls = {self.side.sink: stimulus.storm(cycles)}
         run = self.play(units, instance=instance, reset=instance is None, stalls=stalls)
-        inside = int(np.count_nonzero(run.taken[self.side.given] < cycles))
+        inside = int(np.count_nonzero(run.taken[self.side.source] < cycles))
         expected = self.beats_inside(units)
         assert inside == expected, f"{inside} beats inside, not {expected}"
 
@@ -343,9 +343,9 @@ def check_reopened(bench, instance, generator, cycles=700):
             full = [first, *([unit(rest)] if rest else []), *([unit(piece)] * n_pieces)]
             full.append(unit(final))
             units = [*full, *([short] * n_short), long, long, short]
-            stalls = {bench.side.leaves: stimulus.storm(cycles)}
+            stalls = {bench.side.sink: stimulus.storm(cycles)}
             run = bench.play(units, instance=instance, reset=False, stalls=stalls)
-            again = run.taken[bench.side.given][sum(map(bench.side.n_given, full)) :]
+            again = run.taken[bench.side.source][sum(map(bench.side.n_given, full)) :]
             opens[over].add(int(again[0]))
         if unit is of_rows:  # many places are free at once
             assert (np.diff(again[:24]) == 1).all(), "short units wait for each other"
@@ -425,19 +425,19 @@ def test(bench, faults):
     units = [side.make(unit) for unit in corner_units()]
     play(units)
     play([side.make(engines.Unit(words, len(words))) for words in all_places()])
-    stalls = {side.given: 0.6, side.leaves: 0.5, side.told: 0.4, "units": 0.5}
+    stalls = {side.source: 0.6, side.sink: 0.5, side.answers: 0.4, "units": 0.5}
     play(units[-100:], stalls=stalls)
     slow = [
         bench.floats(kind, n, generator)
         for n in (MAX_FLOATS, 300, 130, 65)
         for kind in ("zero", "raw")
     ]
-    play(slow, stalls={side.given: 0.04})
-    play(slow, stalls={side.leaves: 0.1, "units": 0.02})
+    play(slow, stalls={side.source: 0.04})
+    play(slow, stalls={side.sink: 0.1, "units": 0.02})
     good = bench.floats("mixed", 11, generator)
     faults = [*faults, *wrong_fields(good)]
     play([unit for fault in faults for unit in (fault, good)])
-    play([*faults[::-1], good, *faults, good], stalls={side.leaves: 0.3})
+    play([*faults[::-1], good, *faults, good], stalls={side.sink: 0.3})
     single = bench.floats("raw", 3, generator)
     wrong = [unit for fault in wrong_fields(single) for unit in (fault, single)]
     play([single] * 70 + wrong)  # of the unit before, all that a wrong one needs is in the stores
@@ -449,15 +449,15 @@ def test(bench, faults):
     for kind, count in rates:
         bench.check_rate(bench.floats(kind, count, generator))
     short = [bench.floats("bits", 1 + k % 3, generator) for k in range(70)]
-    for port in (side.leaves, side.told):
+    for port in (side.sink, side.answers):
         long = [bench.floats("raw", 200, generator) for _ in range(7)]
         bench.check_offers([*long, *short], port)
     refused = [replace(unit, exponent=0) for unit in short]  # they take no room but a unit's
-    play([*long, *refused, *short, *refused], stalls={side.told: stimulus.storm(900)})
+    play([*long, *refused, *short, *refused], stalls={side.answers: stimulus.storm(900)})
     bench.check_plans(short)
     bench.check_burst(bench.floats("raw", 3, generator))
     zeros = [bench.floats("zero", MAX_FLOATS, generator)] * 3  # as many plans as there may be
-    play([*zeros, *refused, *short, *refused], stalls={side.leaves: stimulus.storm(900)})
+    play([*zeros, *refused, *short, *refused], stalls={side.sink: stimulus.storm(900)})
     for places in (*range(1, 10), 16, 32, 64, 128):
         bench.check_pause(places)
     for gap in range(1, LAG):
@@ -474,11 +474,11 @@ def test(bench, faults):
     check_reopened(bench, instance, generator)
     for k, broken in enumerate(broken_off(bench, generator)):
         stall = (stimulus.storm(1200), 0.1, 0.5)[k % 3]
-        play(broken, instance=instance, reset=False, stalls={side.leaves: stall})
+        play(broken, instance=instance, reset=False, stalls={side.sink: stall})
     for wrong in run_on(bench, generator):
-        stalls = {side.leaves: stimulus.storm(2500)}
+        stalls = {side.sink: stimulus.storm(2500)}
         play(wrong, instance=instance, reset=False, stalls=stalls)
     for cycles in (9, 30, 47, 200, 411):  # a reset in mid-unit leaves nothing behind
         inputs = side.inputs(bench.model, units[-40:], N_LANES, np.random.default_rng(3))
-        instance.run(inputs, stalls={side.leaves: 0.5}, drain=False, max_cycles=cycles)
+        instance.run(inputs, stalls={side.sink: 0.5}, drain=False, max_cycles=cycles)
         play(units[-40 + cycles % 7 : -20], instance=instance)

@@ -430,7 +430,7 @@ ELSEWHERE = (
     r"-cell \S*\bcodec\.|-cell \S*\bbank\."
     r"|-src \S*hdl/(stream/(fifo|block_fifo|steering)|axi/register_bank)\.py:\d+$"
     r"|-wire [rt]x\.path\.codec\."
-    r"|-cell \S*\b(ring|foreign_queue|verdicts|told|frames|reads|patches|splices|beats|infos)\b"
+    r"|-cell \S*\b(ring|foreign_queue|verdicts|frames(_ahead)?|reads|patches|splices|beats|infos)\b"
     r"[^\s.]*\.\$procmux"
     r"|-cell \S*tx\S*\bqueue\b[^\s.]*\.\$procmux"
 )
@@ -494,10 +494,10 @@ ARGUED = {
     ),
 }
 EXPLAINED = {
-    "self.infos.ready.eq(told.i.ready & (~asks | codec.units.ready)),": (
+    "self.infos.ready.eq(frames_ahead.i.ready & (~asks | codec.units.ready)),": (
         "not reached: the facts of a kept frame behind 16 units that the engine has only planned"
     ),
-    "codec.units.valid.eq(self.infos.valid & asks & told.i.ready),": (
+    "codec.units.valid.eq(self.infos.valid & asks & frames_ahead.i.ready),": (
         "not reached: 16 units that the engine has planned and not begun"
     ),
 }

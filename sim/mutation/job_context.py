@@ -34,14 +34,14 @@ N_BYTES, WIDTH, N_CYCLES, N_RUNS = 16, 32, 1500, 120
 N_QUIET = 40  # runs in which neither the job nor what is counted changes by itself
 N_EPOCHS = 1 << EPOCH_WIDTH
 JOB = Prepared(N_BYTES, WIDTH)
-FLAGS = ("free", "busy", "clear", "start", "reset", "passes", "overs", "mute", "closed", "tells",
-         "stalls", "hears")  # fmt: skip
+FLAGS = ("free", "busy", "clear", "start", "reset", "passes", "over_valid", "pause", "closed",
+         "record_valid", "stalls", "takes_abort")  # fmt: skip
 ENDS = (JobStatus.DONE, JobStatus.SHORT)
 COUNTERS = {"least": LEAVES_WIDTH, "most": LEAVES_WIDTH, "given_up": GIVEN_WIDTH}
 COPY = "id_too"  # of the job's id, inverted
 STATE = {
     "armed": 1, "stage": 2, "status": 3, "detail": 16, "count": 3, "has_passed": 1, "late": 1,
-    "stopped": 1, "failed": 1, "spoiled": 1, "overdue": 1, "was_told": 1, "epoch": EPOCH_WIDTH,
+    "stopped": 1, "failed": 1, "spoiled": 1, "overdue": 1, "was_taken": 1, "epoch": EPOCH_WIDTH,
     "idle": 32,
 }  # fmt: skip
 UPSETS = {"job": Shape.cast(JOB).width, **COUNTERS, COPY: 16, **STATE}
@@ -63,7 +63,7 @@ class Twin:
         self.packet, self.id_too, self.gen, self.was_busy, self.strays = 0, 0, None, 0, [0, 0]
         self.odd_job = self.odd_counts = 0  # so many bits have changed by themselves
         self.status, self.detail, self.least, self.most, self.given_up = 0, 0, 0, 0, 0
-        self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
+        self.stopped = self.failed = self.spoiled = self.overdue = self.was_taken = 0
         self.idle = self.late = self.count = self.stage = self.has_passed = 0
         self.ended = [0, 0]
 
@@ -73,17 +73,17 @@ class Twin:
         reset = s in ("RENEW", "FLUSH", "AGAIN")
         closed = reset or s in ("DRAIN", "OVER", "DECODE", "END")
         busy = s not in ("FREE", "RENEW", "FLUSH")
-        told = {
-            "free": s == "FREE", "busy": busy, "hears": busy and not self.was_told,
+        flags = {
+            "free": s == "FREE", "busy": busy, "takes_abort": busy and not self.was_taken,
             "clear": s == "CLEAR", "start": s == ("ARM" if thc else "BEGIN"), "reset": reset,
-            "overs": s == "OVER", "closed": closed, "mute": closed or s == "HUSH",
+            "over_valid": s == "OVER", "closed": closed, "pause": closed or s == "PAUSE",
             "passes": thc and not self.has_passed and s in ("CLEARING", "DECODE"),
-            "tells": not self.was_told and (s == "END" or self.overdue),
-            "stalls": self.late and s in ("HUSH", "DRAIN", "OVER", "END"),
+            "record_valid": not self.was_taken and (s == "END" or self.overdue),
+            "stalls": self.late and s in ("PAUSE", "DRAIN", "OVER", "END"),
         }  # fmt: skip
-        told = {name: bool(flag) for name, flag in told.items()}
+        flags = {name: bool(flag) for name, flag in flags.items()}
         if self.job is None:
-            return told | {"thc": False}
+            return flags | {"thc": False}
         good = self.status in ENDS
         record = {
             "id": self.id_too if self.spoiled else self.job["id"],
@@ -94,14 +94,14 @@ class Twin:
         }  # fmt: skip
         context = {"armed": self.armed, "tensor": self.job["tensor"], "gen": self.gen,
                    "epoch": self.epoch}  # fmt: skip
-        return told | {"thc": thc, "stage": self.stage, "context": context, "record": record}
+        return flags | {"thc": thc, "stage": self.stage, "context": context, "record": record}
 
     def cycle(self, i, shown):
         """Inputs `i` of a cycle by name; upset : (register, bits that change) or None."""
         was = dict(self.__dict__)
         s, good = self.state, self.status in ENDS
         thc, passes, finishes = shown["thc"], shown["passes"], self.state in ("OVER", "END")
-        ends, late, armed = s in ("HUSH", "DRAIN"), self.late, self.armed
+        ends, late, armed = s in ("PAUSE", "DRAIN"), self.late, self.armed
         if armed:
             moves = i["progress"]
         else:
@@ -112,14 +112,14 @@ class Twin:
         self.ended = [int(ends), self.ended[0]]
         if overdue:
             self.overdue, self.status, self.detail = 1, JobStatus.MEMORY, 0
-        self.was_told |= i["told"]
+        self.was_taken |= i["record_ready"]
         if i["seen"]:
             self.least, self.most = min(was["least"], i["leaves"]), max(was["most"], i["leaves"])
-        spends, busy = i["spends"] and armed, shown["busy"]
+        spent_valid, busy = i["spent_valid"] and armed, shown["busy"]
         if self.job is not None:
             norms = thc and self.stage == NORMS
             self.gen = (self.job["gen"] - norms) & 0xFFFF
-        if spends:
+        if spent_valid:
             self.given_up = (self.given_up + i["spent"]) & (1 << GIVEN_WIDTH) - 1
         self.stopped |= i["stop"] and shown["busy"]
         spoils = i["renewed"] or self.strays[0]
@@ -129,10 +129,10 @@ class Twin:
         getattr(self, "_" + s.lower())(i, was, thc, passes)
         name, bits = i["upset"] or (None, 0)
         odd = bits.bit_count() & 1
-        counts = i["seen"] or spends or s == "CLEAR" or not was["was_busy"]
+        counts = i["seen"] or spent_valid or s == "CLEAR" or not was["was_busy"]
         self.odd_job = busy and self.odd_job ^ (odd and name == "job")
         self.odd_counts = not counts and self.odd_counts ^ (odd and name in COUNTERS)
-        self.strays = [self.strays[1], self.odd_job or self.odd_counts]  # told two cycles later
+        self.strays = [self.strays[1], self.odd_job or self.odd_counts]  # seen two cycles later
         self.was_busy = busy
         if name == "job":
             self.packet = was["packet"] ^ bits
@@ -145,13 +145,13 @@ class Twin:
         self.__dict__.update(registers)
 
     def _free(self, i, was, thc, passes):
-        self.stopped = self.failed = self.spoiled = self.overdue = self.was_told = 0
+        self.stopped = self.failed = self.spoiled = self.overdue = self.was_taken = 0
         self.stage = self.detail = self.given_up = self.has_passed = 0
         self.status = JobStatus.MEMORY
         if i["take"]:
             job = _told(i["packet"])
             self._goes("CLEAR", packet=i["packet"], job=job, id_too=job["id"])
-        elif i["nears"]:
+        elif i["start_soon"]:
             self._goes("RENEW", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % N_EPOCHS)
 
     def _renew(self, i, was, thc, passes):
@@ -169,7 +169,7 @@ class Twin:
     def _clearing(self, i, was, thc, passes):
         if was["stopped"] or was["failed"] or (was["late"] and passes):
             status = JobStatus.ABORTED if was["stopped"] else JobStatus.MEMORY
-            self._goes("HUSH", status=status, count=SETTLE_CYCLES - 1)
+            self._goes("PAUSE", status=status, count=SETTLE_CYCLES - 1)
         elif not i["clearing"] and (was["has_passed"] or not thc):
             self._goes("ARM", armed=1)
 
@@ -183,12 +183,12 @@ class Twin:
         short = was["least"] < self.job["leaves"] or was["given_up"]
         ends = (JobStatus.ABORTED, JobStatus.MEMORY, ENDS[bool(short)], JobStatus.STUCK)
         status = ends[[bool(one) for one in over].index(True)]
-        self._goes("HUSH", armed=0, count=SETTLE_CYCLES - 1, status=status)
+        self._goes("PAUSE", armed=0, count=SETTLE_CYCLES - 1, status=status)
         if status == JobStatus.STUCK:
             self.detail = i["row"]
 
     def _hush(self, i, was, thc, passes):
-        if not i["speaking"]:
+        if not i["sending"]:
             self.state = "DRAIN"
 
     def _drain(self, i, was, thc, passes):
@@ -201,7 +201,7 @@ class Twin:
             self.state = "OVER" if more else "END"
 
     def _over(self, i, was, thc, passes):
-        if i["recorded"]:
+        if i["over_ready"]:
             state, epoch = "DECODE", was["epoch"]
             if was["stage"] == NORMS:
                 state, epoch = "AGAIN", (epoch + 1) % N_EPOCHS
@@ -211,12 +211,12 @@ class Twin:
     def _decode(self, i, was, thc, passes):
         if was["stopped"] or was["failed"] or (was["late"] and passes):
             status = JobStatus.ABORTED if was["stopped"] else JobStatus.MEMORY
-            self._goes("HUSH", status=status, count=SETTLE_CYCLES - 1)
+            self._goes("PAUSE", status=status, count=SETTLE_CYCLES - 1)
         elif was["has_passed"] or not thc:
             self.state = "END"
 
     def _end(self, i, was, thc, passes):
-        if i["told"] or was["was_told"]:
+        if i["record_ready"] or was["was_taken"]:
             self._goes("FLUSH", count=FLUSH_CYCLES - 1, epoch=(was["epoch"] + 1) % N_EPOCHS)
 
     def _flush(self, i, was, thc, passes):
@@ -273,7 +273,7 @@ class Recording:
         rare = {"stop": 0.004, "failed": 0.002, "pass_failed": 0.002, "renewed": 0.004}
         if seed % 5 == 0:
             rare = dict.fromkeys(rare, 0)
-        held = {"clearing": 0.3, "in_pass": 0.15, "speaking": 0.2, "quiet": 0.8}
+        held = {"clearing": 0.3, "in_pass": 0.15, "sending": 0.2, "quiet": 0.8}
         levels = dict.fromkeys(held, 0)
         log, self.shown = {}, []
         upsets = np.zeros((N_CYCLES, -(-sum(UPSETS.values()) // 8)), np.uint8)
@@ -288,9 +288,9 @@ class Recording:
             shown = twin.shown(now := (base + cycle * 977) & (1 << 48) - 1)
             i |= {name: int(some() < share) for name, share in rare.items()}
             i["take"] = int(shown["free"] and some() < 0.2)
-            i["nears"] = int(some() < 0.1)
-            i["told"] = int(shown["tells"] and some() < 0.3)
-            i["recorded"] = int(shown["overs"] and some() < 0.3)
+            i["start_soon"] = int(some() < 0.1)
+            i["record_ready"] = int(shown["record_valid"] and some() < 0.3)
+            i["over_ready"] = int(shown["over_valid"] and some() < 0.3)
             i["passed"] = int(shown["passes"] and some() < 0.05)
             i["pass_moves"], i["progress"] = int(some() < 0.15), int(some() < 0.15)
             i["finished"] = int(twin.state == "RUN" and some() < 0.05)
@@ -302,7 +302,7 @@ class Recording:
             i["leaves"] = near if some() < 0.8 else 1 + int(some() * ((1 << LEAVES_WIDTH) - 1))
             if seed % 3 == 0:  # jobs are whole
                 i["leaves"] = max(i["leaves"], n_leaves)
-            i["spends"] = int(seed % 3 != 0 and some() < 0.02)
+            i["spent_valid"] = int(seed % 3 != 0 and some() < 0.02)
             i["spent"] = int(some() * (1 << BYTES_WIDTH)) if some() < 0.8 else 0
             i["upset"] = None
             matters = twin.state in ("CLEARING", "RUN", "DECODE")  # to the job's status
@@ -317,9 +317,9 @@ class Recording:
                 upsets[cycle] = _bytes(bits << FIRST[name], upsets.shape[1])
             i["packet"] = packet
             self.shown.append((shown, _bytes(twin.packet) if twin.job else None))
-            told = {k: v for k, v in i.items() if k not in ("packet", "seen", "leaves", "upset")}
-            told |= {"leaves": i["seen"] | i["leaves"] << 1, "now": now}
-            for name, value in told.items():
+            signals = {k: v for k, v in i.items() if k not in ("packet", "seen", "leaves", "upset")}
+            signals |= {"leaves": i["seen"] | i["leaves"] << 1, "now": now}
+            for name, value in signals.items():
                 log.setdefault(name, []).append(value)
             log.setdefault("prepared", []).append(_bytes(packet))
             twin.cycle(i, shown)
@@ -368,19 +368,21 @@ def test(model):
             want = [shown[name] for shown, _ in one.shown]
             assert run.traces[name].astype(bool).tolist() == want, name
         known = [k for k, (shown, _) in enumerate(one.shown) if "stage" in shown]
-        told = [one.shown[k][0] for k in known]
-        assert run.traces["stage"][known].tolist() == [t["stage"] for t in told], "stage"
+        shown_there = [one.shown[k][0] for k in known]
+        assert run.traces["stage"][known].tolist() == [t["stage"] for t in shown_there], "stage"
         for name, shape in (("context", Context), ("record", Record)):
             got = _fields(shape, run.traces[name])
-            at = [k for k in known if name == "context" or one.shown[k][0]["tells"]]
+            at = [k for k in known if name == "context" or one.shown[k][0]["record_valid"]]
             for field, values in got.items():
                 want = [one.shown[k][0][name][field] for k in at]
                 found = values[at].tolist()
                 same = all(w in (None, f) for w, f in zip(want, found, strict=True))
                 assert same, f"{name}: {field}"
         over = _fields(Over, run.traces["over"])
-        contexts = [t["context"] for t in told]
-        assert over["valid"].astype(bool).tolist() == [s["overs"] for s, _ in one.shown], "over"
+        contexts = [t["context"] for t in shown_there]
+        assert over["valid"].astype(bool).tolist() == [s["over_valid"] for s, _ in one.shown], (
+            "over"
+        )
         for field in ("tensor", "gen"):
             same = [c[field] in (None, v) for c, v in zip(contexts, over[field][known].tolist(),
                                                           strict=True)]  # fmt: skip

@@ -163,59 +163,59 @@ def _rows(values, shape):
 
 def test(model):
     """What starts and what is refused, in its cycle, with all its fields."""
-    for told in recordings():
-        _play(model, told)
+    for recording in recordings():
+        _play(model, recording)
 
 
-def _play(model, told):
+def _play(model, recording):
     begin = TABLES + 4
     n_cycles = begin + N_JOBS * WINDOW
-    flags = {name: np.zeros(n_cycles, np.uint8) for name in ("present", "free", "told")}
-    starts, tells, nears = {}, {}, set()
-    for k, job in enumerate(told.jobs):
+    flags = {name: np.zeros(n_cycles, np.uint8) for name in ("present", "free", "record_ready")}
+    starts, refused, start_soon = {}, {}, set()
+    for k, job in enumerate(recording.jobs):
         at = begin + k * WINDOW
-        want, cuts = told.wanted(job)
-        reason = told.refuses(job, want, cuts)
+        want, cuts = recording.wanted(job)
+        reason = recording.refuses(job, want, cuts)
         cycle = at + 2
         for cut in cuts:
             for step, n in enumerate(cut.divided):
                 if step == 2 and cut is cuts[-1]:
-                    nears.add(cycle)
+                    start_soon.add(cycle)
                 cycle += 1 + _steps(n)
             cycle += 1
         cycle += 4
         late = at + WINDOW - 4 if k % 3 < LATE else cycle
         ends = late + (reason != Refusal.NONE and late == cycle)
         flags["present"][at : ends + 1] = 1
-        flags["free"][late] = flags["told"][ends] = 1
-        (tells if reason else starts)[ends] = reason if reason else (job, want)
+        flags["free"][late] = flags["record_ready"][ends] = 1
+        (refused if reason else starts)[ends] = reason if reason else (job, want)
     tables = [
         {"enable": 1, "index": k, "table": {"valid": 1, "scale": 1, "chunks": int(chunks),
                                             "leaves": 3, "code": CODES[width]}}
-        for k, (chunks, width) in enumerate(zip(told.chunks, told.codes, strict=True))
+        for k, (chunks, width) in enumerate(zip(recording.chunks, recording.codes, strict=True))
     ]  # fmt: skip
     jobs = [{"job": {name: int(getattr(job, name)) for name in Descriptor.members}}
-            for job in told.jobs]  # fmt: skip
+            for job in recording.jobs]  # fmt: skip
     oldest = np.repeat(_rows(jobs, Waiting), WINDOW, axis=0)
     oldest = np.concatenate([np.zeros((begin, oldest.shape[1]), np.uint8), oldest])
-    regions = [{"first": int(first), "n_beats": ROOM} for first in told.firsts]
+    regions = [{"first": int(first), "n_beats": ROOM} for first in recording.firsts]
     run = model.instance().run(
         signals={
             "table_write": _rows([*tables, {}], JobTableWrite), "oldest": oldest,
-            "regions": _rows([regions], model.levels["regions"].shape), "packet": told.packet,
-            "landing": ROOM - 1, "scratch": ROOM - 1, "log4": told.log4, "bits": told.bits,
-            "room": 1, **flags,
+            "regions": _rows([regions], model.levels["regions"].shape), "landing": ROOM - 1,
+            "scratch": ROOM - 1, "packet": recording.packet, "log4": recording.log4,
+            "bits": recording.bits, "room": 1, **flags,
         },
-        trace=["prepared", "starts", "tells", "nears", "record"], drain=False,
+        trace=["prepared", "starts", "record_valid", "start_soon", "record"], drain=False,
         max_cycles=n_cycles, probe_cycles=0,
     )  # fmt: skip
     assert np.flatnonzero(run.traces["starts"]).tolist() == sorted(starts), "starts"
-    near = np.flatnonzero(run.traces["nears"])
-    assert near.tolist() == sorted(nears), "nears"
-    ends = sorted(tells)
-    assert run.traces["tells"][ends].all(), "tells"
+    near = np.flatnonzero(run.traces["start_soon"])
+    assert near.tolist() == sorted(start_soon), "start_soon"
+    ends = sorted(refused)
+    assert run.traces["record_valid"][ends].all(), "record_valid"
     record = encoding.unpack(Record, _octets(run.traces["record"]))
-    assert record["detail"][ends].tolist() == [tells[end] for end in ends], "detail"
+    assert record["detail"][ends].tolist() == [refused[end] for end in ends], "detail"
     for cycle, (job, want) in starts.items():
         number = int.from_bytes(run.traces["prepared"][cycle].tobytes(), "little")
         got = {name: _field(number, name) for name in want}

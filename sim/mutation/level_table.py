@@ -48,11 +48,11 @@ def test(model):
     instance = model.instance()
     for turn in range(2):  # levels of a table are written over those of another
         levels = rng.integers(0, 256, 256)
-        told = np.concatenate(
+        writes = np.concatenate(
             [1 | np.arange(256) << 1 | levels << 9, rng.integers(0, 1 << 16, 9) << 1]
         )
         instance.run(
-            signals={"write": told}, drain=False, max_cycles=len(told), reset=turn == 0,
+            signals={"write": writes}, drain=False, max_cycles=len(writes), reset=turn == 0,
             probe_cycles=0,
         )  # fmt: skip
         one = model.pack(

@@ -62,10 +62,10 @@ class Recording:
         self.layers = np.repeat(rng.integers(0, 8, (1 + N_CYCLES // 50, N)), 50, axis=0)[:N_CYCLES]
         if seed % 3 == 0:
             self.layers[:] = 5
-        mute = np.repeat(rng.integers(0, 1 << N, 1 + N_CYCLES // 30), 30)[:N_CYCLES]
-        self.mute = mute * (seed % 2)
-        self.mute[: N + 3] = (1 << N) - 1  # until ages are known
-        self.mute[N_CYCLES * 2 // 3 :] = 0
+        pause = np.repeat(rng.integers(0, 1 << N, 1 + N_CYCLES // 30), 30)[:N_CYCLES]
+        self.pause = pause * (seed % 2)
+        self.pause[: N + 3] = (1 << N) - 1  # until ages are known
+        self.pause[N_CYCLES * 2 // 3 :] = 0
         self.duty = (1, 1, 0.4)[seed % 3]
         # payloads that wait behind their heads, as many as may; that come late, others between them
         self.payload_duty = ([0] * HELD, 1) if seed >= N_FREE else self.duty
@@ -93,54 +93,54 @@ def recordings():
     return _RECORDINGS
 
 
-def _play(model, told, rng):
+def _play(model, recording, rng):
     """One run; what is told beside the packets goes by port."""
-    stalls = {"heads": told.duty, "replies": told.duty, "payload": told.payload_duty}
-    inputs, signals = {}, {"started": told.started, "mute": told.mute}
-    packed = sum(told.layers[:, k].astype(int) << 3 * k for k in range(N))
+    stalls = {"heads": recording.duty, "replies": recording.duty, "payload": recording.payload_duty}
+    inputs, signals = {}, {"started": recording.started, "pause": recording.pause}
+    packed = sum(recording.layers[:, k].astype(int) << 3 * k for k in range(N))
     signals["layers"] = packed
     values = {}
     for k in range(N):
         port = f"sources__{k}__"
-        inputs[port + "heads"], inputs[port + "replies"] = told.heads[k], told.replies[k]
-        beats = told.beats[k]
+        inputs[port + "heads"], inputs[port + "replies"] = recording.heads[k], recording.replies[k]
+        beats = recording.beats[k]
         data = np.concatenate(beats) if beats else np.zeros((0, N_BYTES), np.uint8)
         last = np.concatenate([np.arange(len(b)) == len(b) - 1 for b in beats] or [[]]).astype(int)
         inputs[port + "payload"] = model.pack(port + "payload", data=data, last=last)
-        stalls[port + "payload"] = told.source_duty
-        signals[port + "echoed"] = told.echoed[k]
-        for name, flags in (("echo", None), ("path_mark", told.marks[k])):
+        stalls[port + "payload"] = recording.source_duty
+        signals[port + "echoed"] = recording.echoed[k]
+        for name, flags in (("echo", None), ("path_mark", recording.marks[k])):
             width = Shape.cast(model.levels[port + name].shape).width
             value = rng.integers(0, 1 << width, N_CYCLES)
             values[k, name] = value if flags is None else value & ~1 | flags
             signals[port + name] = values[k, name]
     run = model.instance().run(
         inputs, signals=signals, stalls=stalls,
-        trace=["speaking", "echoed", "echo", "path_mark", "before"], drain=False,
+        trace=["sending", "echoed", "echo", "path_mark", "before"], drain=False,
         max_cycles=N_CYCLES, probe_cycles=0,
     )  # fmt: skip
     return run, inputs, values
 
 
-def _check_order(told, run, before):
+def _check_order(recording, run, before):
     """Whose heads were taken when; none of them waits for one behind it."""
     taken = [run.taken[f"sources__{k}__heads"] for k in range(N)]
     picks = sorted((int(c), k) for k in range(N) for c in taken[k])
     ends = [int(t[-1]) if len(t) == N_HEADS else N_CYCLES for t in taken]
     for cycle, k in picks:
-        assert not told.mute[cycle] >> k & 1, "a muted one leaves"
+        assert not recording.pause[cycle] >> k & 1, "a paused one leaves"
         for j in range(N):
-            offers = cycle <= ends[j] and not told.mute[cycle] >> j & 1
+            offers = cycle <= ends[j] and not recording.pause[cycle] >> j & 1
             assert j == k or not (offers and before[cycle][j, k]), "out of order"
     return picks
 
 
 def test(model):
     """Order by class and age, each payload behind its head, rates, and what is told, by cycles."""
-    for seed, told in enumerate(recordings()):
-        run, inputs, values = _play(model, told, np.random.default_rng(seed))
-        before = told.before()
-        picks = _check_order(told, run, before)
+    for seed, recording in enumerate(recordings()):
+        run, inputs, values = _play(model, recording, np.random.default_rng(seed))
+        before = recording.before()
+        picks = _check_order(recording, run, before)
         weights = 1 << np.arange(N * N).reshape(N, N)
         known = (before[:N_CYCLES] * weights).sum(axis=(1, 2))
         assert _numbers(run.traces["before"]) == known.tolist(), "before"
@@ -149,8 +149,8 @@ def test(model):
             at = counts[k]
             counts[k] += 1
             want.append(inputs[f"sources__{k}__heads"][at])
-            if told.full[k][at]:
-                beats = told.beats[k][told.full[k][:at].sum()]
+            if recording.full[k][at]:
+                beats = recording.beats[k][recording.full[k][:at].sum()]
                 comes.append((cycle, k))
                 payload += [(*beat, j == len(beats) - 1) for j, beat in enumerate(beats)]
         assert min(counts) == N_HEADS, f"{counts} heads"
@@ -162,32 +162,32 @@ def test(model):
             last=np.array([row[-1] for row in payload], int),
         )
         assert np.array_equal(run.outputs["payload"], rows), "payload"
-        speaking = np.zeros((N, N_CYCLES + 2), int)
+        sending = np.zeros((N, N_CYCLES + 2), int)
         for cycle, k in comes:
-            speaking[k, cycle + 1 :] += 1
+            sending[k, cycle + 1 :] += 1
         for k in range(N):
-            ends = np.cumsum([len(beats) for beats in told.beats[k]]) - 1
+            ends = np.cumsum([len(beats) for beats in recording.beats[k]]) - 1
             for cycle in run.taken[f"sources__{k}__payload"][ends]:
-                speaking[k, cycle + 1 :] -= 1
-        bits = sum((speaking[k, :N_CYCLES] != 0).astype(int) << k for k in range(N))
-        assert run.traces["speaking"].astype(int).tolist() == bits.tolist(), "speaking"
-        _check_told(told, run, values)
+                sending[k, cycle + 1 :] -= 1
+        bits = sum((sending[k, :N_CYCLES] != 0).astype(int) << k for k in range(N))
+        assert run.traces["sending"].astype(int).tolist() == bits.tolist(), "sending"
+        _check_told(recording, run, values)
         _check_replies(inputs, run)
         if (
-            told.duty == told.source_duty == 1 and not told.mute[N + 3 :].any()
+            recording.duty == recording.source_duty == 1 and not recording.pause[N + 3 :].any()
         ):  # few wait for their payloads yet
             gaps = {b - a for (a, _), (b, _) in pairwise(picks[:8])}
             assert gaps == {2}, f"heads {sorted(gaps)} cycles apart"
 
 
-def _check_told(told, run, values):
-    any_ = told.echoed.any(axis=0)
+def _check_told(recording, run, values):
+    any_ = recording.echoed.any(axis=0)
     assert run.traces["echoed"].astype(bool).tolist() == any_.tolist(), "echoed"
-    first = told.echoed.argmax(axis=0)
+    first = recording.echoed.argmax(axis=0)
     echo = np.where(any_, np.choose(first, [values[k, "echo"] for k in range(N)]), 0)
     got = _numbers(run.traces["echo"])
     assert got == echo.tolist(), "echo"
-    first, any_ = told.marks.argmax(axis=0), told.marks.any(axis=0)
+    first, any_ = recording.marks.argmax(axis=0), recording.marks.any(axis=0)
     mark = np.where(any_, np.choose(first, [values[k, "path_mark"] for k in range(N)]), 0)
     assert _numbers(run.traces["path_mark"]) == mark.tolist(), "path_mark"
 

@@ -40,10 +40,10 @@ KINDS = {
     "thc16": {"thc": 1, "code": 2},
 }  # fmt: skip
 LIKE = data.StructLayout({"expand": 1, "plain": 1})
-TOLD = data.StructLayout({"head": PacketHead, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
+WAITING_HEAD = data.StructLayout({"head": PacketHead, "number": NUMBER_WIDTH, "rows": ROWS_WIDTH})
 QUEUES = {
     "jobs": data.StructLayout({"n_beats": range(1025), "n_contributions": 16, "op": SumOp}),
-    "goals": SumRule(True, True, True), "told": TOLD, "owned": OwnPacket, "expands": LIKE,
+    "goals": SumRule(True, True, True), "heads": WAITING_HEAD, "owned": OwnPacket, "expands": LIKE,
     "packs": LIKE, "to_tag": Tagged(1), "units": UNCODED_UNIT,
 }  # fmt: skip
 _RECORDINGS = []
@@ -114,11 +114,11 @@ class Recording:
     def __init__(self, seed):
         self.rng = rng = np.random.default_rng(seed)
         self.kind = list(KINDS)[seed % len(KINDS)]
-        told = {name: int(rng.integers(1 << 8)) for name in ("n", "g", "index_p0", "index_p1")}
-        told |= {"exponent": int(rng.integers(1 << 7)), "prescale": int(rng.integers(1 << 8))}
-        told |= {"paper": seed // 8 % 2, "bits": (2, 8, 4, 7)[seed // 8 % 4]}
+        codec = {name: int(rng.integers(1 << 8)) for name in ("n", "g", "index_p0", "index_p1")}
+        codec |= {"exponent": int(rng.integers(1 << 7)), "prescale": int(rng.integers(1 << 8))}
+        codec |= {"paper": seed // 8 % 2, "bits": (2, 8, 4, 7)[seed // 8 % 4]}
         self.codec = dict.fromkeys(("coded", "norm", "thc", "bf16", "largest", "code"), 0)
-        self.codec |= told | KINDS[self.kind]
+        self.codec |= codec | KINDS[self.kind]
         self.source, self.layer = seed // 3 % 3, int(rng.integers(8))
         self.area = int(rng.integers(1 << LENGTH_WIDTH))
         self.packets = [self._packet(k) for k in range(N_PACKETS)]
@@ -127,11 +127,11 @@ class Recording:
         self.rows, self.taken, cycle = 0, [], REST
         fall = int(rng.integers(REST, 6 * N_PACKETS))  # of armed: before the last packet is taken
         armed = np.r_[np.ones(fall, np.uint8), 0, 0, 0, 1]
-        told, before = False, None
+        ended, before = False, None
         for packet in self.packets:
-            if not told and cycle > fall:
+            if not ended and cycle > fall:
                 self.want["to_tag"].append(self._tag(before) | {"kind": END})
-                told, cycle = True, cycle + 1
+                ended, cycle = True, cycle + 1
             self.taken.append(cycle)
             cycle, before = cycle + self._play(packet), packet
         round_ = {"codec": self.codec, "layer": self.layer, "tags": {"source": self.source}}
@@ -142,16 +142,16 @@ class Recording:
 
     def _packet(self, k):
         rng = self.rng
-        told = {name: int(rng.integers(1 << Packet[name].width)) for name in Packet.members}
-        told |= {"probe": int(rng.random() < 0.2), "ph": int(rng.random() < 0.25)}
-        told["terminal"] = int(not told["ph"] and rng.random() < 0.3)
-        told["wait"] = int(rng.choice([0, 1, 2, 3, 4, 200]))
-        told["number"] = int(rng.integers(N_NUMBERS))
-        told["elems"] = int(rng.choice([1, 2, 16, 4080, int(rng.integers(1, 4096))]))
-        told["offset"] >>= int(rng.integers(24))
+        fields = {name: int(rng.integers(1 << Packet[name].width)) for name in Packet.members}
+        fields |= {"probe": int(rng.random() < 0.2), "ph": int(rng.random() < 0.25)}
+        fields["terminal"] = int(not fields["ph"] and rng.random() < 0.3)
+        fields["wait"] = int(rng.choice([0, 1, 2, 3, 4, 200]))
+        fields["number"] = int(rng.integers(N_NUMBERS))
+        fields["elems"] = int(rng.choice([1, 2, 16, 4080, int(rng.integers(1, 4096))]))
+        fields["offset"] >>= int(rng.integers(24))
         if self.codec["thc"]:
-            told["elems"] = max(16, told["elems"] & -16)
-        return told
+            fields["elems"] = max(16, fields["elems"] & -16)
+        return fields
 
     def _octets(self, elems):
         if not self.codec["thc"]:
@@ -174,10 +174,10 @@ class Recording:
         number, elems, thc = packet["number"], packet["elems"], self.codec["thc"]
         head = {name: packet[name] for name in ("ph", "neighbor", "elems", "retx")}
         head["slot"] = packet["flow"]
-        told = {"number": number, "rows": self.rows & (1 << ROWS_WIDTH) - 1}
+        entry = {"number": number, "rows": self.rows & (1 << ROWS_WIDTH) - 1}
         if packet["probe"]:
             head |= {"op": Op.CONTROL, "p0": Subtype.PROBE, "seq": number, "arg": packet["stamp"]}
-            want["told"].append(told | {"head": head})
+            want["heads"].append(entry | {"head": head})
             want["to_tag"].append(tag)
             return PROBED
         known = answers_made()[number]
@@ -231,7 +231,7 @@ class Recording:
                 more["op"] = Op.NORM
             elif codec["bf16"]:
                 more |= {"op": Op.RAW16, "length": 2 * elems}
-            want["told"].append(told | {"head": head | more})
+            want["heads"].append(entry | {"head": head | more})
             want["to_tag"].append(tag)
         steps = 0
         for k, is_here in enumerate(here):
@@ -279,14 +279,14 @@ def _number(value, shape):
 
 def test(model):
     """All that each packet tells, in order; without stalls each packet in its cycle."""
-    for seed, told in enumerate(recordings()):
+    for seed, recording in enumerate(recordings()):
         stalls = {}
-        if not told.quiet:
-            stalls = dict.fromkeys(told.want, (0.3, 0.1, 0.7)[seed // 2 % 3])
+        if not recording.quiet:
+            stalls = dict.fromkeys(recording.want, (0.3, 0.1, 0.7)[seed // 2 % 3])
             stalls |= {"packets": 0.5, "units": 1}
-        run = _play(model, told, stalls, seed)
-        if told.quiet:
-            assert run.taken["packets"].tolist() == told.taken, f"{told.kind}: cycles"
+        run = _play(model, recording, stalls, seed)
+        if recording.quiet:
+            assert run.taken["packets"].tolist() == recording.taken, f"{recording.kind}: cycles"
     for name in (*QUEUES, "landings", "reads"):
         if name != "units":
             _play(model, recordings()[5], {name: ([0] * 900, 1)}, 1)
@@ -294,19 +294,19 @@ def test(model):
     _counts_rows(model)
 
 
-def _play(model, told, stalls, seed):
+def _play(model, recording, stalls, seed):
     """One run, and all that it tells."""
     run = model.instance().run(
-        {"packets": told.packets}, stalls={"packets": ([0] * REST, 1)} | stalls,
-        signals={"round": told.round, "area": told.area}, seed=seed,
+        {"packets": recording.packets}, stalls={"packets": ([0] * REST, 1)} | stalls,
+        signals={"round": recording.round, "area": recording.area}, seed=seed,
         max_cycles=40 * N_PACKETS * (4 if stalls else 1),
     )  # fmt: skip
-    for name, rows in told.want.items():
+    for name, rows in recording.want.items():
         found = run.outputs[name]
         if stalls and name == "to_tag":  # END comes where it comes
             rows, found = (_without_end(one) for one in (rows, found))
-        assert len(found) == len(rows), f"{told.kind}: {len(found)} {name}"
-        assert np.array_equal(found, rows), f"{told.kind}: {name}"
+        assert len(found) == len(rows), f"{recording.kind}: {len(found)} {name}"
+        assert np.array_equal(found, rows), f"{recording.kind}: {name}"
     return run
 
 
@@ -330,10 +330,10 @@ def _counts_rows(model):
     probes = np.tile(_rows([{"probe": 1}], Packet), (len(AFTER), 1))
     packets = np.insert(rows, AFTER, probes, axis=0)
     run = model.instance().run({"packets": packets}, max_cycles=16 * MANY)
-    field = TOLD["rows"]
+    field = WAITING_HEAD["rows"]
     found = [
         int.from_bytes(row.tobytes(), "little") >> field.offset & (1 << field.width) - 1
-        for row in run.outputs["told"]
+        for row in run.outputs["heads"]
     ]
     assert found == list(AFTER), "rows"
 

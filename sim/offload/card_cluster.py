@@ -88,4 +88,4 @@ class CardCluster(JobCluster):
 
     def _waits(self, node):
         status = self.drivers[node].get("status")
-        return not status["idle"] or bool(status["told"])
+        return not status["idle"] or bool(status["completion"])

@@ -145,9 +145,9 @@ class Cards:
         self._set(node, "place_en", 1)
         for chunk in range(plan.n_chunks):
             up = [{} for _ in range(self.n_ranks)]
-            for u, told in plan.up[node].items():
-                if chunk in told:
-                    one = told[chunk]
+            for u, contributions in plan.up[node].items():
+                if chunk in contributions:
+                    one = contributions[chunk]
                     entry = {"neighbor": index[u], "leaves": one.leaves, "flow": one.flow}
                     up[one.rank] = {"valid": 1, **entry}
             down = [index[u] for u, chunks in plan.down[node].items() if chunk in chunks]
@@ -225,7 +225,7 @@ class Cards:
     def waiting(self, n_cycles):
         """The same of all cards, which it names."""
         nodes = range(self.table.n_nodes)
-        return "".join(f"card {v}: {told}" for v in nodes if (told := self.waits(v, n_cycles)))
+        return "".join(f"card {v}: {reason}" for v in nodes if (reason := self.waits(v, n_cycles)))
 
     def send(self, node, port, frame):
         """Queue a frame of this node's host; it leaves in the next run."""
@@ -271,8 +271,8 @@ class Cards:
         """Frames that queues dropped, and marked, so far: the cards' own, or those of switches."""
         nodes = range(self.table.n_nodes)
         if self.egress:
-            told = np.array([self.queued(node) for node in nodes]).sum((0, 1, 2, 3))
-            return int(told[2:].sum()), int(told[1])
+            frames = np.array([self.queued(node) for node in nodes]).sum((0, 1, 2, 3))
+            return int(frames[2:].sum()), int(frames[1])
         counts = [self.counts(node) for node in nodes]
         return tuple(sum(c[f"switch_{what}"] for c in counts) for what in ("dropped", "marked"))
 
@@ -298,6 +298,6 @@ class Cards:
         raw = (ctypes.c_int32 * (5 * n)).from_address(rows.value)
         others = [[u for u in book if u != node] for node, book in enumerate(self.books)]
         return [
-            (node, others[node][neighbor], *told)
-            for node, neighbor, *told in np.array(raw).reshape(n, 5).tolist()
+            (node, others[node][neighbor], *fields)
+            for node, neighbor, *fields in np.array(raw).reshape(n, 5).tolist()
         ]

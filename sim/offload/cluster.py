@@ -134,7 +134,7 @@ class OffloadCluster(Cards):
         self.books = addresses(table, topology)
         n_ports = 1 + max(a.port for book in self.books for a in book.values())
         n_ranks = max(
-            (told.rank for into in plan.up for d in into.values() for told in d.values()), default=0
+            (one.rank for into in plan.up for d in into.values() for one in d.values()), default=0
         )
         chunks = plan.n_chunks
         layout = LAYOUT
@@ -177,10 +177,10 @@ class OffloadCluster(Cards):
         """What each neighbor may lose of the next round, or must send."""
         plan, others = self.plan, [u for u in self.books[node] if u != node]
         for index, u in enumerate(others):
-            told = plan.up[node].get(u, {})
+            contributions = plan.up[node].get(u, {})
             total = sum(
                 int(plan.elems[k]) * self.codec.elem_bits // 8 * one.leaves
-                for chunk, one in told.items()
+                for chunk, one in contributions.items()
                 for k in plan.packets(chunk, chunk + 1)
             )
             may = total * self.p_q16 >> 16

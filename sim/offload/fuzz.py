@@ -77,16 +77,16 @@ def _play(seed, number):
 def _first(seed, number, wrong):
     """Says what differs, and which frame it takes: each of the copy's is played alone."""
     copy = min(wrong)
-    told = f"seed {seed}, round {number}, copy {copy}: {', '.join(wrong[copy])}"
+    broken = f"seed {seed}, round {number}, copy {copy}: {', '.join(wrong[copy])}"
     one, waits = _round(seed, number)
     frames, lengths = one.frames[copy].copy(), one.lengths[copy].copy()
     one.isolate(copy)
     _, alone, _ = one.play(stand(), **waits)
     if not alone:
-        return f"{told}; no broken frame does it alone"
+        return f"{broken}; no broken frame does it alone"
     k = min(alone) - 1
     head = frames[k, : min(lengths[k], HEAD_BYTES)].tobytes().hex()
     return (
-        f"{told}; of its broken frames number {k} does it alone, {lengths[k]} bytes that begin "
+        f"{broken}; of its broken frames number {k} does it alone, {lengths[k]} bytes that begin "
         f"with {head}"
     )

@@ -100,9 +100,11 @@ def _script(setting, parts, pauses):
     driver.cut(N_ELEMS, n_chunks=len(N_HERE), chunk=CHUNK, packet=PACKET)
     driver.set("schedule", rows=len(rows), peers=len(setting.others), lockstep=0)
     if codec := setting.codec:
-        told = {name: codec[name] for name in ("exponent", "prescale")}
-        told["prescale"] &= 0xFF
-        driver.set("codec", coded=1, norm=0, thc=0, paper=int(codec["mode"] == "paper"), **told)
+        parameters = {name: codec[name] for name in ("exponent", "prescale")}
+        parameters["prescale"] &= 0xFF
+        driver.set(
+            "codec", coded=1, norm=0, thc=0, paper=int(codec["mode"] == "paper"), **parameters
+        )
     driver.write("t_probe", 2**24 - 1)
     driver.set("round", tensor=setting.last_tensor, gen=setting.last_gen)
     driver.set("control", armed=1, clear=0, start=0, abort=0)

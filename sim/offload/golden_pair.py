@@ -66,12 +66,12 @@ class GoldenPair:
     def check(self, *, but=()):
         """Completions and memory are golden, but of jobs `but`; values have 4 bytes, beats 16."""
         for node in range(self.n):
-            told = {id: ended.record for id, ended in self.rtl.hosts[node].ended.items()}
+            records = {id: ended.record for id, ended in self.rtl.hosts[node].ended.items()}
             want = self.golden.ended[node]
-            assert set(told) == set(want)
+            assert set(records) == set(want)
             names = ("status", "detail", "given_up", "leaves_least", "leaves_most")
             for id in set(want) - set(but):
-                found = tuple(getattr(told[id], name) for name in names)
+                found = tuple(getattr(records[id], name) for name in names)
                 assert found == tuple(getattr(want[id], name) for name in names), (node, id)
             ours, theirs = (memory.copy() for memory in self.memories(node))
             for id, job in self.jobs.items():

@@ -71,9 +71,9 @@ class ModelCard:
     def counts(self):
         """Counters as the circuit's."""
         port = self.port
-        told = {why.name.lower(): port.dropped[why] for why in Drop if why}
-        told["bad"] += self.n_bad
-        return told | {"late": port.late, "gaps": port.gaps, "strangers": port.strangers}
+        drops = {why.name.lower(): port.dropped[why] for why in Drop if why}
+        drops["bad"] += self.n_bad
+        return drops | {"late": port.late, "gaps": port.gaps, "strangers": port.strangers}
 
 
 @dataclass
@@ -223,7 +223,7 @@ def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> int:
     spoofs = [f for f in come if ETHERNET.destination.get(f) == CARD.mac]
     known, got = set(up), run.frames("o")
     network = run.unpack("core_tx")
-    told = [f for f in got if f not in known and IPV4.protocol.get(f) != 17]
+    answers = [f for f in got if f not in known and IPV4.protocol.get(f) != 17]
     for what, is_so in {
         "a frame waited": bench.counts["stalled"] == before["stalled"],
         "frames to the network": run.frames("core_tx") == traffic.passed,
@@ -233,7 +233,7 @@ def play(bench: Bench, card: ModelCard, source: Source, n_frames: int) -> int:
         "frames to the host": [f for f in got if f in known] == up,
         "frames to the host address from the network": bench.counts["spoofed"]
         == before["spoofed"] + len(spoofs),
-        "answers of ARP and echo": told == traffic.answers,
+        "answers of ARP and echo": answers == traffic.answers,
     }.items():  # fmt: skip
         assert is_so, f"{what}: circuit and model differ"
     compare(bench, card)

@@ -105,22 +105,22 @@ class Jobs:
 
     def completions(self, driver):
         """The completions that wait, taken."""
-        told = []
+        completions = []
         while (one := driver.completion()) is not None:
-            told.append(one)
-        return told
+            completions.append(one)
+        return completions
 
     def meet(self, frames, now):
         """Frames of the card reach the other node; what it sends."""
         out = [one for frame in frames for one in self.other.receive(frame, 0, now)]
         return [frame for _, frame in out + self.other.tick(now)]
 
-    def check(self, told, read):
+    def check(self, completions, read):
         """Whether both jobs ended well, and all memory that they wrote holds what it must.
 
         told : list of Completion. read : function of (address, n_bytes).
         """
-        assert [(one.id, one.status) for one in told] == [(job.id, JobStatus.DONE)
+        assert [(one.id, one.status) for one in completions] == [(job.id, JobStatus.DONE)
                                                           for job in self.jobs]  # fmt: skip
         assert self.other.idle()
         cluster = self._cluster()

@@ -28,7 +28,7 @@ class Raw:
         self.heard = len(cluster.to_host(node, 0))
         self.rules = cluster._by
         self.ask(Kind.HELLO, elems=payload)
-        self.wait(lambda told: told["kind"] == Kind.HELLO)
+        self.wait(lambda frame: frame["kind"] == Kind.HELLO)
 
     def ask(self, kind, payload=b"", **fields):
         frame = request(*self.ends, kind, payload, seq=self.seq, session=self.session, **fields)
@@ -41,14 +41,14 @@ class Raw:
         end = self.cluster.now + LIMIT
         while self.cluster.now < end:
             self.cluster._advance(self.rules, POLL)
-            told = list(map(parse, self.cluster.to_host(self.node, 0, self.heard)))
-            self.heard += len(told)
-            for one in told:
+            frames = list(map(parse, self.cluster.to_host(self.node, 0, self.heard)))
+            self.heard += len(frames)
+            for one in frames:
                 if one["kind"] == Kind.EVENT:
                     self.ended += one["seq"] == self.ended
                     ack = request(*self.ends, Kind.ACK, seq=one["seq"], session=self.session)
                     self.cluster.send(self.node, 0, ack)
-            if any(map(done, told)):
+            if any(map(done, frames)):
                 return self.cluster.now
         raise RuntimeError(f"no answer in {LIMIT} cycles")
 
@@ -59,7 +59,7 @@ def post_to_packet(cluster, job):
     """
     raw, begin = Raw(cluster, 0, MAX_PAYLOAD), cluster.now
     frame = raw.ask(Kind.POST, job.pack())
-    raw.wait(lambda told: told["kind"] == Kind.ACK)
+    raw.wait(lambda frame: frame["kind"] == Kind.ACK)
     while not (left := [one for one in cluster.sent if one[1] == 0 and one[0] > begin]):
         cluster._advance(raw.rules, POLL)
     at, _, _, packet = left[0]
@@ -97,7 +97,7 @@ class Load:
             raw.ask(Kind.POST, job.pack())
         rate = load and getattr(self, f"_{load.name.lower()}s")(raw, payload, n_bytes)
         while raw.ended < self.n_jobs:
-            raw.wait(lambda told: told["kind"] == Kind.EVENT)
+            raw.wait(lambda frame: frame["kind"] == Kind.EVENT)
         cycles = self.cluster.now - begin
         for driver in self.cluster.drivers[1:]:
             for _ in jobs:
@@ -116,8 +116,8 @@ class Load:
         for place in self._places(payload, n):
             raw.ask(Kind.WRITE, octets[:payload], address=place)
 
-        def all_stored(told):
-            done = told["next"] - first & 0xFFFF if told["kind"] == Kind.ACK else 0
+        def all_stored(frame):
+            done = frame["next"] - first & 0xFFFF if frame["kind"] == Kind.ACK else 0
             if 0 < done <= n:
                 stored.append((self.cluster.now, done * payload))
             return done == n
@@ -129,9 +129,9 @@ class Load:
         """Between the first DATA and the last."""
         places, came = self._places(READ, -(-n_bytes // READ)), [(0, 0)]
 
-        def all_came(told):
-            if told["kind"] == Kind.DATA:
-                came.append((self.cluster.now, came[-1][1] + told["elems"]))
+        def all_came(frame):
+            if frame["kind"] == Kind.DATA:
+                came.append((self.cluster.now, came[-1][1] + frame["elems"]))
             return came[-1][1] >= len(places) * READ
 
         for place in places:

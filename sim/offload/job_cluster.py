@@ -129,8 +129,8 @@ class JobCluster(Cards):
         used = 1 + max(a.port for book in self.books for a in book.values())
         self.n_ports = fitting("ports", max(n_ports, used), 1, 2, 4, 8)
         ranks = [
-            told.rank
-            for plan in self.plans for into in plan.up for d in into.values() for told in d.values()
+            one.rank
+            for plan in self.plans for into in plan.up for d in into.values() for one in d.values()
         ]  # fmt: skip
         n_ranks = max(n_ranks, max(ranks, default=0) + 1)
         self.n_ranks = fitting("contributions to a chunk", n_ranks, 2, 4, 8, 15)
@@ -265,7 +265,7 @@ class JobCluster(Cards):
         self._places(node, plan, index, number * self.n_chunks)
         peers = table.peers[table.peers["node"] == node]
         stages = int(rows["repeat"].max(initial=0)) if table.period else 1
-        told = {
+        fields = {
             "valid": 1,
             "rows": len(rows),
             "peers": len(peers),
@@ -279,10 +279,10 @@ class JobCluster(Cards):
         if self.thc_codecs:
             codec = self.thc_codecs[number]
             worker, code = codec.worker, W_CODES.index(codec.w)
-            told |= {
+            fields |= {
                 "offset": worker.n * worker.g, "scale": _scale(worker, worker.n), "code": code,
             }  # fmt: skip
-        self._write(node, "job_table", {"enable": 1, "index": number, "table": told})
+        self._write(node, "job_table", {"enable": 1, "index": number, "table": fields})
         self._set(node, "job_table", {})
         return [index[int(p["to"])] for p in sorted(peers, key=lambda p: p["index"])]
 
@@ -335,7 +335,7 @@ class JobCluster(Cards):
 
     def take(self, node):
         """The oldest `Completion` of a card, or None."""
-        if not self._get(node, "told"):
+        if not self._get(node, "record_valid"):
             return None
         fields = self._fields(node, "record")
         self._change(node, "takes")
@@ -374,9 +374,9 @@ class JobCluster(Cards):
                 else:
                     able.remove(node)
         for node, host in enumerate(self.hosts):
-            while host.takes_completions and (told := self.take(node)) is not None:
-                posted = host.posted.get(told.id, 0)
-                host.ended[told.id] = Ended(posted, posted + told.cycles, told)
+            while host.takes_completions and (completion := self.take(node)) is not None:
+                posted = host.posted.get(completion.id, 0)
+                host.ended[completion.id] = Ended(posted, posted + completion.cycles, completion)
 
     def _advance(self, rules, n_cycles):
         """Run, and keep what was sent: before it, while hosts were at work, and in it. Memory fails
@@ -409,8 +409,8 @@ class JobCluster(Cards):
         for node, source, number, *round_ in self._lost:
             found.setdefault(tuple(round_), {}).setdefault((node, source), []).append(number)
         return {
-            round_: {key: np.array(numbers) for key, numbers in told.items()}
-            for round_, told in found.items()
+            round_: {key: np.array(numbers) for key, numbers in by_sender.items()}
+            for round_, by_sender in found.items()
         }
 
     def idle(self):
@@ -418,7 +418,7 @@ class JobCluster(Cards):
         return not any(host.to_post or self._waits(v) for v, host in enumerate(self.hosts))
 
     def _waits(self, node):
-        return not self._get(node, "finished") or bool(self._get(node, "told"))
+        return not self._get(node, "finished") or bool(self._get(node, "record_valid"))
 
     def run(self, faults=None, *, max_cycles=2_000_000, late=None, share=1.0, **rules):
         """Let hosts and cards work until no job is left; the cycles.
@@ -436,8 +436,8 @@ class JobCluster(Cards):
         longest = self.watchdog + quiet
         while True:
             self.step(faults, **rules)
-            if told := self.waiting(LATE):
-                raise Unfinished(told)
+            if reason := self.waiting(LATE):
+                raise Unfinished(reason)
             for time in sorted(t for t in late if t <= self.now - begin):
                 late.pop(time)()
             if not late and self.idle():

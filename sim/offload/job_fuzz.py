@@ -81,7 +81,7 @@ def _play(case, lanes, k, counts):
     options = dict(case["options"])
     if options.get("dram"):
         options["dram"] = timing(*options["dram"])
-    told = {
+    report = {
         "list": k, "built": case["built"], "lanes": lanes, "options": case["options"],
         "topology": case["topology"], "algorithm": case["algorithm"],
         "faults": asdict(case["faults"]),
@@ -93,11 +93,11 @@ def _play(case, lanes, k, counts):
             faults=case["faults"], built=case["built"], **options,
         )  # fmt: skip
     except Unfinished as hang:
-        raise Differs(f"list {k}: {hang}", told) from None
+        raise Differs(f"list {k}: {hang}", report) from None
     if not outcome.ok:
-        raise Differs(f"list {k}: {outcome.first}", told)
+        raise Differs(f"list {k}: {outcome.first}", report)
     if outcome.barked and not case["long"]:
-        raise Differs(f"list {k}: {outcome.barked} ends could not be compared", told)
+        raise Differs(f"list {k}: {outcome.barked} ends could not be compared", report)
     counts.update(job["status"] for job in outcome.jobs if job["status"] is not None)
     return outcome.cycles
 
@@ -139,8 +139,8 @@ def list_of(seed, k, built, lanes):
     hosted = built.get("host", False)
     if built["thc"] is not None:
         built["thc"] = built["thc"] | _levels(rng, built["bits"], hosted)
-    told = _jobs(rng, built, n_nodes, n_engines - 1)
-    posted = [_altered(rng, one) for one in from_dicts(told)]
+    jobs = _jobs(rng, built, n_nodes, n_engines - 1)
+    posted = [_altered(rng, one) for one in from_dicts(jobs)]
     faults = LinkFaults(
         loss=rng.choice((0, 0, 0.01, 0.05, 0.1)), duplicate=rng.choice((0, 0, 0.05)),
         delay=rng.choice((1, 10, 200)), reorder=rng.choice((0, 0, 10, 100)),

@@ -96,7 +96,7 @@ def _differs(one, node, wanted, ended, memory):
         found.status == JobStatus.STUCK or (fails_here and found.status == JobStatus.MEMORY)
     ):
         return 0, ""
-    status, detail, left, told = wanted
+    status, detail, left, given_up = wanted
     lasts = fails_here and len(one.errors) == 2
     must = lasts and one.job.collective == Collective.ALL_REDUCE and one.errors[1] in _WHOLE
     if must and found.status in (JobStatus.DONE, JobStatus.SHORT):
@@ -106,7 +106,7 @@ def _differs(one, node, wanted, ended, memory):
         return 1, f"{said}, not {(int(status), int(detail))}"
     if found.status not in (JobStatus.DONE, JobStatus.SHORT):
         return 0, ""
-    if told is not None and leaves_of(found) != told:
-        return 1, f"given up, fewest and most leaves are {leaves_of(found)}, not {told}"
+    if given_up is not None and leaves_of(found) != given_up:
+        return 1, f"given up, fewest and most leaves are {leaves_of(found)}, not {given_up}"
     wrong = int((left_of(memory, one.job) != left).sum())
     return wrong, f"{wrong} bytes of what it leaves"

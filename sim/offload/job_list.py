@@ -54,7 +54,7 @@ class Posted:
         return range(n_nodes) if self.nodes is None else self.nodes
 
 
-def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
+def buckets(n, n_bytes, *, codec="none", kind="fp32", **fields):
     """`n` jobs of `n_bytes` bytes each, all posted at once; ValueError if those are no floats.
 
     told : further fields, as of `from_dicts`.
@@ -62,31 +62,31 @@ def buckets(n, n_bytes, *, codec="none", kind="fp32", **told):
     size = ELEM_BYTES[KINDS[kind]]
     if n_bytes % size:
         raise ValueError(f"bytes must be a multiple of {size}, not {n_bytes}")
-    one = {"bytes": n_bytes, "kind": kind, **told}
+    one = {"bytes": n_bytes, "kind": kind, **fields}
     return from_dicts([one] * n, codec=codec)
 
 
 def read(path, *, codec="none"):
     """The jobs of a JSON file: see `from_dicts`. ValueError for one that is none."""
-    told = read_json(path)
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+    jobs = read_json(path)
+    if not isinstance(jobs, list) or not all(isinstance(one, dict) for one in jobs):
         raise ValueError(f"{path}: must be a list of objects, one a job")
-    return from_dicts(told, codec=codec)
+    return from_dicts(jobs, codec=codec)
 
 
-def from_dicts(told, *, codec="none"):
+def from_dicts(jobs, *, codec="none"):
     """`Posted` of dicts with ``bytes`` or ``elems``; optional ``class``, ``at``, ``nodes``,
     ``root``, ``abort``, ``errors``, ``silent`` and any field of `Job`; collective, codec and kind
     by name or number. What is not said is chosen: ids from 0, tensors by id, tables by collective,
     addresses one behind the other, results behind all sources, residuals behind all results.
     ValueError names the job, its field and what that takes.
     """
-    if not told:
+    if not jobs:
         raise ValueError("jobs must be at least 1, not 0")
-    sizes = [_size(k, one) for k, one in enumerate(told)]
+    sizes = [_size(k, one) for k, one in enumerate(jobs)]
     steps = [-(-4 * n // ALIGN) * ALIGN if 0 < n < TOO_LONG else 0 for n in sizes]
     half, at, made = sum(steps), 0, []
-    for k, (one, n, step) in enumerate(zip(told, sizes, steps, strict=True)):
+    for k, (one, n, step) in enumerate(zip(jobs, sizes, steps, strict=True)):
         named = {"layer" if name == "class" else name: value for name, value in one.items()}
         unknown = sorted(set(named) - _NAMES - _BESIDE)
         if unknown:
@@ -199,9 +199,9 @@ def _place(k, place, job):
     return place
 
 
-def _width(told):
+def _width(fields):
     """Bytes of an element of such a job."""
-    kind = told.get("kind", Kind.FP32)
+    kind = fields.get("kind", Kind.FP32)
     kind = KINDS.get(kind, kind) if isinstance(kind, str) else kind
     return ELEM_BYTES.get(kind, 4) if isinstance(kind, int) else 4
 

@@ -114,15 +114,15 @@ class Ring:
         cluster, jobs, place = self.cluster, [], 0
         cluster.call("rest", REST)
         self.n_rounds += 1
-        for k, told in enumerate(self.kinds):
+        for k, kind in enumerate(self.kinds):
             number = (len(self.kinds) * self.n_rounds + k) & 0xFFFF
             fields = {"id": number, "tensor": number, "gen": 2, "seed": number, "source": place}
             fields |= {"result": N_MEMORY // 2 + place}
-            if told.get("feedback"):
+            if kind.get("feedback"):
                 fields["residual"] = (N_MEMORY // 4 + 2 * place) // ALIGN
-            fields["collective"] = collective_of(self.tables[told.get("table", 0)])
-            jobs.append(Job(**(fields | told)))
-            place += -(-4 * told["elems"] // ALIGN) * ALIGN
+            fields["collective"] = collective_of(self.tables[kind.get("table", 0)])
+            jobs.append(Job(**(fields | kind)))
+            place += -(-4 * kind["elems"] // ALIGN) * ALIGN
         values = [self.rng.standard_normal((N, job.elems)).astype(np.float32) / 8 for job in jobs]
         before = [self.rng.standard_normal(x.shape).astype(np.float32) / 64 for x in values]
         for node, host in enumerate(cluster.hosts):
@@ -138,13 +138,13 @@ class Ring:
         if at:
             cluster.call("upset", *at)
         cycles = self._finish(SLOW)
-        told = [self._told(*one) for one in zip(jobs, values, before, strict=True)]
+        exact = [self._told(*one) for one in zip(jobs, values, before, strict=True)]
         statuses = {
             (node, job.id): host.ended[job.id].record.status if job.id in host.ended else None
             for node, host in enumerate(cluster.hosts)
             for job in jobs
         }
-        return cycles, cycles is not None and all(told), statuses
+        return cycles, cycles is not None and all(exact), statuses
 
     def _finish(self, most):
         """Cycles until all jobs have ended; None after so many."""
@@ -180,8 +180,8 @@ class Ring:
                 if (found.view(np.uint32) != want.view(np.uint32)).any():
                     return False
         lost = self.cluster.given_up.get((job.tensor, job.gen), {})
-        told = ends(job, self.tables[job.table], x, lost, packet=PACKET, thc=THC)
-        for node, (want, values, here) in enumerate(told):
+        wanted = ends(job, self.tables[job.table], x, lost, packet=PACKET, thc=THC)
+        for node, (want, values, here) in enumerate(wanted):
             ended = self.cluster.hosts[node].ended.get(job.id)
             if ended is None or ended.record.status != want.status:
                 return False

@@ -43,14 +43,14 @@ def cards_say(tables, topology, posted, memory, cluster, faults, settings, *, ha
     cards.run(faults)
     return {
         (node, one.job.id): (
-            told.status,
-            told.detail,
+            completion.status,
+            completion.detail,
             left_of(card.memory, one.job),
-            leaves_of(told),
+            leaves_of(completion),
         )
         for node, card in enumerate(cards.cards)
         for one in posted
-        if (told := cards.ended[node].get(one.job.id)) is not None
+        if (completion := cards.ended[node].get(one.job.id)) is not None
     }
 
 
@@ -97,11 +97,11 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
         if job.feedback:
             at = job.residual_at(job.half)
             x = x + memory[:, at : at + 4 * job.elems].copy().view(np.float32)
-        told = ends(
+        wanted = ends(
             job, tables[job.table], x, given_up.get((job.tensor, job.gen), {}), packet=PACKET,
             inceptionn=settings, thc=thc,
         )  # fmt: skip
-        for node, (ended, values, here) in enumerate(told):
+        for node, (ended, values, here) in enumerate(wanted):
             if node not in ends_well:
                 continue
             result = result_of(memory[node], job).copy()

@@ -120,10 +120,10 @@ def judge(frames, lengths, marked, setting):
     is_probe = ~is_data & (h["p0"] & 15 == Subtype.PROBE)
     mine = (h["tensor"] == setting.tensor) & (h["gen"] == setting.gen)
     decide(~is_data & ~is_probe & mine, HEARD)
-    told = setting.parameters(0)
-    right = h["op"] == told["op"]
+    wanted = setting.parameters(0)
+    right = h["op"] == wanted["op"]
     if setting.codec:
-        right &= (h["p0"] == told["p0"]) & (h["p1"] == told["p1"]) & (udp > 30)
+        right &= (h["p0"] == wanted["p0"]) & (h["p1"] == wanted["p1"]) & (udp > 30)
     else:
         right &= (udp - 30 == 4 * h["elems"]) & (h["elems"] != 0)
     right &= h["tree"] == 0
@@ -140,8 +140,8 @@ def judge(frames, lengths, marked, setting):
     within, rest = np.where(is_data, np.divmod(within, PACKET_UNITS), (within, 0 * within))
     here = np.array([*N_HERE, 0])[np.minimum(chunk, len(N_HERE))]
     group = np.full(len(flat), -1)
-    for k, told in enumerate(GROUPS):
-        for ours_, value in zip((neighbor, h["ph"], chunk), told, strict=True):
+    for k, place in enumerate(GROUPS):
+        for ours_, value in zip((neighbor, h["ph"], chunk), place, strict=True):
             same = ours_ == value if ours_ is neighbor else same & (ours_ == value)
         group[same] = k
     known = (group >= 0) & (within < here)
@@ -218,15 +218,15 @@ def _answers(flat, h, setting, neighbor, came, stale, refused, probes, group, nu
     UDP.length.put(out, udp)
     IPV4.total_length.put(out, udp + 20)
     UDP.source_port.put(out, UDP.source_port.get(flat[at]))
-    told = {name: asked[name] for name in ("ph", "slot", "tensor", "lc", "seq", "elems")}
-    told |= {name: asked[name] for name in ("gen", "set")}
-    told["arg"] = np.where(refused[at], setting.last_gen, asked["arg"])
-    told["ecn"] = probes[at] & (IPV4.ecn.get(flat[at]) == 3)
-    told["seq"] = np.where(bitmaps, asked["seq"] & ~7, asked["seq"])
-    told["elems"] = np.where(bitmaps, n_bits, asked["elems"])
-    told |= {"op": Op.CONTROL, "imp": 1, "p0": subtype, "p1": share, "job": setting.job}
-    told["src"] = setting.own.node
-    for name, value in told.items():
+    answer = {name: asked[name] for name in ("ph", "slot", "tensor", "lc", "seq", "elems")}
+    answer |= {name: asked[name] for name in ("gen", "set")}
+    answer["arg"] = np.where(refused[at], setting.last_gen, asked["arg"])
+    answer["ecn"] = probes[at] & (IPV4.ecn.get(flat[at]) == 3)
+    answer["seq"] = np.where(bitmaps, asked["seq"] & ~7, asked["seq"])
+    answer["elems"] = np.where(bitmaps, n_bits, asked["elems"])
+    answer |= {"op": Op.CONTROL, "imp": 1, "p0": subtype, "p1": share, "job": setting.job}
+    answer["src"] = setting.own.node
+    for name, value in answer.items():
         GRADNIC[name].put(out, np.broadcast_to(value, len(at)))
     packed = np.packbits(bits, axis=1, bitorder="little")
     out[:, HEAD_BYTES : HEAD_BYTES + 3] = np.where(bitmaps[:, None], packed, 0)

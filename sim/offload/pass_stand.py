@@ -293,8 +293,8 @@ class Stand:
             beats = turn.places[name] // n + np.arange(-(-octets.size // n))
             used[beats % used.size] = True
         used = np.flatnonzero(used)
-        told = [constant(ThcCell, **cell) for cell in turn.cells()]
-        begin = max(used.size, len(told)) + 20
+        cells = [constant(ThcCell, **cell) for cell in turn.cells()]
+        begin = max(used.size, len(cells)) + 20
         rng = np.random.default_rng(2)
         shape = PassJob(n, WIDTH, self.widths)
         signals = {
@@ -309,7 +309,7 @@ class Stand:
             "job": _rows([constant(shape, **turn.job(n))], -(-shape.size // 8)),
         }
         if self.kind == "encode":
-            signals |= {"node": turn.node, "cell": [*told, 0]}
+            signals |= {"node": turn.node, "cell": [*cells, 0]}
         trace = ["done", "failed", "answered", *(["check"] if self.kind == "encode" else [])]
         stalls = {
             name: (np.concatenate([np.ones(begin), stall[0]]), stall[1])
@@ -330,8 +330,8 @@ class Stand:
         assert answers.size, "no answers"
         assert first == answers[-1] + 2, f"done {first - answers[-1]} cycles behind the last answer"
         failures = self._compare(run, turn, bad)
-        told = int(run.traces["failed"].sum())
-        assert told == failures, f"{told} failures told, not {failures}"
+        n_failed = int(run.traces["failed"].sum())
+        assert n_failed == failures, f"{n_failed} failures told, not {failures}"
         times = [taken[0] for taken in run.taken.values() if taken.size]
         assert min(times) > begin, "asks before it begins"
         if self.kind == "encode":

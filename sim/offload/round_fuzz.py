@@ -48,18 +48,18 @@ def _play(case, k):
     """
     topology = parse(case["topology"])
     table = compile_table(builders.build(topology, case["algorithm"]))
-    told = {"round": k} | case | {"faults": asdict(case["faults"])}
+    report = {"round": k} | case | {"faults": asdict(case["faults"])}
     try:
         outcome, _ = run(
             table, topology, _values(case, topology.n_nodes), case["codec"],
             faults=case["faults"], **case["options"],
         )  # fmt: skip
     except Unfinished as hang:
-        raise Differs(f"round {k}: {hang}", told) from None
+        raise Differs(f"round {k}: {hang}", report) from None
     if not outcome.ok:
-        raise Differs(f"round {k}: {outcome.first}", told)
+        raise Differs(f"round {k}: {outcome.first}", report)
     if outcome.lost > case["options"]["p"]:
-        raise Differs(f"round {k}: {outcome.lost} is missing", told)
+        raise Differs(f"round {k}: {outcome.lost} is missing", report)
     return outcome
 
 

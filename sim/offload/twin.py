@@ -81,13 +81,13 @@ class Twin:
     def step(self):
         """One time unit of all cards: [(node, frame to its host)]."""
         self.cluster.step(self.faults)
-        told, now = [], self.cluster.now
+        frames, now = [], self.cluster.now
         for node, (card, port) in enumerate(zip(self.cluster.cards, self.ports, strict=True)):
             for completion in list(card.completions)[self.told[node] :]:
                 self.told[node] += 1
-                told += [(node, frame) for frame in port.event(completion, now)]
-            told += [(node, frame) for frame in port.tick(now)]
-        return told
+                frames += [(node, frame) for frame in port.event(completion, now)]
+            frames += [(node, frame) for frame in port.tick(now)]
+        return frames
 
     def frame(self, node, frame):
         """What card `node` answers to a frame of its host; one to the network ends here."""

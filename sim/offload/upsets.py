@@ -12,7 +12,7 @@ import numpy as np
 from .job_upsets import Ring, carries
 from .round_upsets import Pair
 
-CARDS = {"rounds": Pair, "jobs": Ring, "thc": lambda **told: Ring(thc=True, **told)}
+CARDS = {"rounds": Pair, "jobs": Ring, "thc": lambda **options: Ring(thc=True, **options)}
 
 
 def upsets(n, *, cards="rounds", seed=1, beside=False, among=None):
@@ -56,13 +56,13 @@ def upsets(n, *, cards="rounds", seed=1, beside=False, among=None):
         name = names[bit]
         kind = "datapath" if carries(name, widths[name]) else "control"
         before = played.counts()
-        cycles, exact, told = played.round((node, bit, at))
+        cycles, exact, statuses = played.round((node, bit, at))
         counted = played.counts()
         noted = any(counted[flag] != before[flag] for flag in played.flags)
         if exact:
             fate = "repaired" if noted or played.repeats(cycles, usual) else "masked"
         else:
-            fate = "detected" if noted or cycles is None or played.tells(told) else "silent"
+            fate = "detected" if noted or cycles is None or played.tells(statuses) else "silent"
         fates[kind][fate] += 1
         hangs_now = cycles is None
         helped = what_helps(played) if not hangs_now or played.abort() else "reset"
@@ -79,7 +79,7 @@ def upsets(n, *, cards="rounds", seed=1, beside=False, among=None):
     return {
         "upsets": n,
         "register_bits": len(bits),
-        "fates": {kind: dict(told) for kind, told in fates.items()},
+        "fates": {kind: dict(counts) for kind, counts in fates.items()},
         "hangs": dict(hangs),
         "after": dict(after),
         "resets": hangs["reset"] + after["reset"],

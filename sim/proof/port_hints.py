@@ -258,8 +258,8 @@ def _not_renewed(m, h):
         for keeper in h.opened:
             if hasattr(keeper, "owes"):
                 m.d.comb += Assert(~keeper.owes)
-            told = [keeper.anew, *([keeper.closed] if hasattr(keeper, "closed") else [])]
-            m.d.comb += [Assume(~flag) for flag in told]
+            flags = [keeper.anew, *([keeper.closed] if hasattr(keeper, "closed") else [])]
+            m.d.comb += [Assume(~flag) for flag in flags]
         m.d.comb += [Assume(~reset) for reset in h.component.keepers.resets]
 
     return after

@@ -169,9 +169,9 @@ def run(quick, say, measure=measure, network="model"):
             for p in bounds if bound_of(kind) else (0.0,):
                 say(f"{kind}, {spines} spines, p = {100 * p:g} %")
                 shape = f"leafspine:{LEAVES}x{PER_LEAF}x{spines}"
-                told = measure("flows", kind, n_jobs, n_bytes, shape, p, *on)
-                found[kind, spines, p] = told[:3]
-                rows.append((kind, spines, 100 * p, *told))
+                times = measure("flows", kind, n_jobs, n_bytes, shape, p, *on)
+                found[kind, spines, p] = times[:3]
+                rows.append((kind, spines, 100 * p, *times))
     main = all_spines[0]
     for other, mean, tail in ("DCTCP", 43.1, 91.8), ("pFabric", 35.5, 88.6):
         for at, name, published in (0, "mean", mean), (1, "tail (99 %)", tail):
@@ -240,9 +240,9 @@ def _congested(result, quick, say, measure, setting, network):
             )  # fmt: skip
         base = found["DCTCP", case]
         for kind in kinds:
-            told = found[kind, case]
-            rows.append((kind, on, 100 * load, 100 * dead, 100 * falls, *told,
-                         *(100 * (1 - told[i] / base[i]) for i in range(2))))  # fmt: skip
+            times = found[kind, case]
+            rows.append((kind, on, 100 * load, 100 * dead, 100 * falls, *times,
+                         *(100 * (1 - times[i] / base[i]) for i in range(2))))  # fmt: skip
     result.tables.append(
         Table("Flow completion times beside others' flows, which have the last queue beside ours, "
               f"and dead links, p = {100 * BOUND:g} %", ("transport", "network", "load %",

@@ -92,11 +92,11 @@ def compare(result, quick, say, measure):
 
         def job(case, shape, *traffic, kind=kind):
             say(f"{kind} on both networks: {case}")
-            told = [
+            both = [
                 measure("flows", kind, 1, 1 << 18, shape, bound_of(kind), *traffic, network)
                 for network in ("model", "ns3")
             ]
-            return _add(rows, kind, case, *((one[0], one[3]) for one in told))
+            return _add(rows, kind, case, *((one[0], one[3]) for one in both))
 
         apart += job(f"a job of {JOB} hosts", SHAPE, 0.0, 0.0, 0.0)
         for case, setting in CONGESTED.items():

@@ -468,19 +468,19 @@ class TimedCard(Card):
         """Cycles of the receiver for a PROBE: packet by packet, then the leaves behind each."""
         parts, scan = self.parts, self.parts.scan_down
         if not header["ph"]:
-            told = self._plan.up[self.settings.node].get(header["src"], {})
-            one = told.get(header["seq"] // self._plan.per_chunk)
+            contributions = self._plan.up[self.settings.node].get(header["src"], {})
+            one = contributions.get(header["seq"] // self._plan.per_chunk)
             scan = parts.scan + (one.leaves.bit_length() - 1 if one and parts.scan else 0)
         return scan + parts.per_packet * header["elems"]
 
     def _place_of(self, header):
         """The place of the run that an answer is about; the last one, if it is about none."""
-        told = (header["src"], header["ph"])
+        destination = (header["src"], header["ph"])
         lists = header["p0"] >> 7  # what is missing, not bits of all
         one = header["seq"] if lists else header["seq"] + header["elems"] - 1
         for k, cut in enumerate(self.kept):
             run = cut and cut.run
-            if run and (run.to, run.ph) == told and run.sending.waits and one in cut.numbers:
+            if run and (run.to, run.ph) == destination and run.sending.waits and one in cut.numbers:
                 return k
         return len(self.kept) - 1
 

@@ -114,13 +114,13 @@ class Opposite:
             for name in self.send:
                 await self.send[name](frame)
         await bridge(self.host.post)(driver)
-        answers, told = cocotb.start_soon(self._answer()), []
-        while len(told) < len(self.host.jobs) or not self.host.other.idle():
+        answers, completions = cocotb.start_soon(self._answer()), []
+        while len(completions) < len(self.host.jobs) or not self.host.other.idle():
             assert not answers.done(), answers.result()
-            told += await bridge(self.host.completions)(driver)
+            completions += await bridge(self.host.completions)(driver)
             await ClockCycles(self.clock, 5 * TICK)
         answers.cancel()
-        await bridge(self.host.check)(told, read)
+        await bridge(self.host.check)(completions, read)
         await ClockCycles(self.clock, 100)
         assert self.passed == {"mac_tx": self.foreign, "host_rx": self.foreign}
         assert self.out.empty(), "the card has sent more than its jobs need"
@@ -175,8 +175,8 @@ async def by_frames(opposite):
     """
     host = opposite.host
     card = await bridge(opposite.framed)()
-    told = card.link.hello
-    assert (told["beat_bytes"], told["n_active"]) == (host_jobs.CARD.n_bytes, 1)
+    hello = card.link.hello
+    assert (hello["beat_bytes"], hello["n_active"]) == (host_jobs.CARD.n_bytes, 1)
     await bridge(host.prepare)(card)
     for at, octets in filled(host):
         await bridge(card.link.store)(at, octets)

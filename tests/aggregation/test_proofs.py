@@ -65,7 +65,7 @@ class SlotHarness(formal.Harness):
         held = data.View(Record, port.data)
         new = data.View(Record, ram.write_data)
         writes = Signal()  # a packet, or a request to close, changes a record
-        m.d.comb += writes.eq(ram.write_en & ~sweep.wipes)
+        m.d.comb += writes.eq(ram.write_en & ~sweep.erase)
         here = ram.write_addr == place
         slot = head.slot[: SIZES.place_width - 1]
         own_place = (slot << 1 | head.gen[0])[: SIZES.place_width]
@@ -80,14 +80,14 @@ class SlotHarness(formal.Harness):
         contributes = writes & here & ~dut.closing
         older = (gen - new.gen)[:16]
         is_newer = ~known | ((older != 0) & older[15])
-        wipes = sweep.wipes & (sweep.wiped == place)
-        with m.If(wipes):
+        erases = sweep.erase & (sweep.erase_place == place)
+        with m.If(erases):
             m.d.sync += known.eq(0)
         with m.Elif(writes & here):
             m.d.sync += [known.eq(1), gen.eq(new.gen), closed.eq(new.closed)]
             with m.If(~dut.closing):
                 m.d.sync += counted.eq((head.src == self.child) | (counted & ~is_newer))
-        wiped = ~(sweep.everything & (sweep.place <= place))
+        erased = ~(sweep.everything & (sweep.place <= place))
         queue = dut.queue.i
         adds = queue.valid & queue.p.adds
         m.d.comb += [
@@ -127,7 +127,7 @@ class SlotHarness(formal.Harness):
             Assert(is_one_hot(at)),
             Assert(~dut.may | ~at[:7].any()),
             Assert(is_one_hot(sweep.stage)),
-            Assert(~sweep.wipes | ~at.any()),
+            Assert(~sweep.erase | ~at.any()),
             Assert(~sweep.everything | sweep.wiping),
             Assert(~sweep.wiping | (sweep.busy & ~at.any() & ~sweep.stage.any())),
             Assert(~sweep.wiping | ~sweep.close.valid),
@@ -135,10 +135,10 @@ class SlotHarness(formal.Harness):
             Assert(sweep.more == (sweep.left != 0)),
             Assert(sweep.is_last == (sweep.left == 1)),
             Assert(~sweep.close.valid | ~sweep.stage.any()),
-            Assert(~wiped | (held.valid == known) | (wipes & ~known)),
-            Assert(~(wiped & known) | ((held.gen == gen) & (held.closed == closed))),
-            Assert(~(wiped & known) | (held.bitmap.bit_select(self.child, 1) == counted)),
-            Assert(wiped | ~known),
+            Assert(~erased | (held.valid == known) | (erases & ~known)),
+            Assert(~(erased & known) | ((held.gen == gen) & (held.closed == closed))),
+            Assert(~(erased & known) | (held.bitmap.bit_select(self.child, 1) == counted)),
+            Assert(erased | ~known),
         ]
 
 
@@ -191,10 +191,10 @@ class Tenants(Elaboratable):
                 (self.heads[0].job != 0) | (self.heads[0].as_value() == self.heads[1].as_value())
             ),
         ]
-        wiped = ~(one.sweep.everything & (one.sweep.place <= place))
-        wiped &= ~(one.sweep.wipes & (one.sweep.wiped == place))
+        erased = ~(one.sweep.everything & (one.sweep.place <= place))
+        erased &= ~(one.sweep.erase & (one.sweep.erase_place == place))
         m.d.comb += [
-            Assert(~wiped | (stores[0] == stores[1]), "job 0's slot depends on job 1"),
+            Assert(~erased | (stores[0] == stores[1]), "job 0's slot depends on job 1"),
             Assert(one.heads.ready == two.heads.ready, "job 0 waits for job 1"),
             Assert(one.tasks.valid == two.tasks.valid, "an answer comes at another time"),
             Assert(self._alike(one.tasks.p, two.tasks.p, one.tasks.valid), "another answer"),
@@ -213,7 +213,7 @@ class Tenants(Elaboratable):
             ),
             self._skids(one.queue, two.queue),
         ]
-        for name in ("left", "place", "stage", "wiping", "everything", "wipes", "wiped"):
+        for name in ("left", "place", "stage", "wiping", "everything", "erase", "erase_place"):
             m.d.comb += Assert(getattr(one.sweep, name) == getattr(two.sweep, name))
         for dut in self.pair:
             sweep, queue = dut.sweep, dut.queue

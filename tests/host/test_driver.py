@@ -254,7 +254,7 @@ def test_a_driver_beside_another_is_told_so(words, act):
     sizes = {"n_ports": 1, "n_ranks": 1, "n_bytes": 16, "n_rows": 4, "n_chunks": 4, "n_peers": 4}
     sizes |= {"n_active": 1, "n_engines": 1, "n_tables": 2}
     fields = job_card.REGISTERS["status"].fields
-    status = sum(field.mask for field in fields if field.name in ("told", "thc"))
+    status = sum(field.mask for field in fields if field.name in ("completion", "thc"))
     words.words[job_card.REGISTERS["status"].offset] = status
     words.base = 0
     one, other = (JobDriver(words.read, words.write, **sizes) for _ in range(2))

@@ -63,10 +63,10 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
                 flags = sum((one.state in states) << k for k, one in enumerate(contexts))
                 ctx.set(getattr(part, name), flags)
             for k, one in enumerate(contexts):
-                said = {"armed": one.state == "run", "stage": k, "mute": k & 1, "start": 0}
-                ctx.set(part.said[k], said)
+                controls = {"armed": one.state == "run", "stage": k, "pause": k & 1, "start": 0}
+                ctx.set(part.controls[k], controls)
             for e in range(n_engines):
-                ctx.set(part.told[e], {"row": 100 + e, "finished": 1, "quiet": e == 1})
+                ctx.set(part.engine_reports[e], {"row": 100 + e, "finished": 1, "quiet": e == 1})
             await ctx.delay(0)
             running = [k for k, one in enumerate(contexts) if one.state == "run"]
             assert len(running) <= n_engines
@@ -78,10 +78,17 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
                     heard.append(told.row - 100)
                     e = heard[-1]
                     assert told.quiet == (e == 1)
-                    says, lent = ctx.get(part.says[e]), ctx.get(part.lent[e])
-                    assert (says.stage, says.mute, says.closed) == (k, k & 1, 0)
+                    engine_controls, engine_leases = (
+                        ctx.get(part.engine_controls[e]),
+                        ctx.get(part.engine_leases[e]),
+                    )
+                    assert (
+                        engine_controls.stage,
+                        engine_controls.pause,
+                        engine_controls.closed,
+                    ) == (k, k & 1, 0)
                     assert not ctx.get(part.resets) >> e & 1
-                    assert lent.job.job.tensor == lent.sums == one.age & 0xFFFF
+                    assert engine_leases.job.job.tensor == engine_leases.sums == one.age & 0xFFFF
                     context = ctx.get(part.contexts[e])
                     assert (context.armed, context.gen) == (1, one.age + 7 & 0xFFFF)
                     assert owners[e] in (None, one.age) or resets[e] >= FLUSH_CYCLES
@@ -92,18 +99,18 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
                     assert (told.finished, told.row, told.quiet) == (0, 0, 1)
             assert len(set(heard)) == len(heard)  # an engine has one context
             for e in range(n_engines):
-                says = ctx.get(part.says[e])
+                engine_controls = ctx.get(part.engine_controls[e])
                 epoch = ctx.get(part.contexts[e].epoch)
                 reset = ctx.get(part.resets) >> e & 1
                 if reset:
                     resets[e] += 1
-                    assert not says.start
+                    assert not engine_controls.start
                 if epoch != epochs[e]:
                     assert reset  # what was on its way vanishes while nothing is taken
                 epochs[e] = epoch
                 if e not in heard:  # nor does a packet leave as it is about to be reset
                     assert not ctx.get(part.contexts[e].armed)
-                    assert e in leaving or (says.mute, says.closed) == (1, 1)
+                    assert e in leaving or (engine_controls.pause, engine_controls.closed) == (1, 1)
             needs = [one.age for one in contexts if one.state in ("pass", "ask")]
             waited += bool(needs) and len(running) < n_engines
             assert not ctx.get(part.strays)

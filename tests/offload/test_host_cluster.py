@@ -53,7 +53,7 @@ def test_from_reset_to_sums_by_frames_alone():
             assert total == model.cards[node].memory[job.result :][: 4 * N_ELEMS].tobytes()
         counts = card.counters()
         assert counts["host_overrun"] == counts["host_format"] == counts["spoofed"] == 0
-        assert not card.get("status")["told"]
+        assert not card.get("status")["completion"]
         assert card.get("mac_high")["node"] == node
     passes = bytes.fromhex("02676e000001") + bytes(80)  # to another address
     for port in range(2):

@@ -154,7 +154,7 @@ def test_jobs_go_in_and_completions_come_out():
             driver.post(one)
             await play(ctx, bus, recorder)
         status = fields("status", await read(ctx, bus, "status"))
-        assert (status["idle"], status["told"], status["n_active"], status["n_tables"]) == (
+        assert (status["idle"], status["completion"], status["n_active"], status["n_tables"]) == (
             0, 0, 2, 2
         )  # fmt: skip
         assert fields("events", await read(ctx, bus, "events"))["overrun"] == 1
@@ -164,7 +164,7 @@ def test_jobs_go_in_and_completions_come_out():
             await ctx.tick()
         ctx.set(core.go, 1)
         for k, one in enumerate(jobs[:QUEUE]):
-            assert fields("status", await read(ctx, bus, "status"))["told"] == 1
+            assert fields("status", await read(ctx, bus, "status"))["completion"] == 1
             told = await record(ctx, bus)
             want = (one.id, 2 * (k == 3), one.gen, one.tensor, one.p_q16, one.source, one.result)
             assert (told.id, told.status, told.detail, told.leaves_least, told.leaves_most,
@@ -173,7 +173,7 @@ def test_jobs_go_in_and_completions_come_out():
             driver.completion()
             await play(ctx, bus, recorder)
         status = fields("status", await read(ctx, bus, "status"))
-        assert (status["idle"], status["told"]) == (1, 0)
+        assert (status["idle"], status["completion"]) == (1, 0)
         assert fields("events", await read(ctx, bus, "events"))["ended"] == 1
 
     simulate(bench)

@@ -27,7 +27,7 @@ def prepare(ctx, part, *, leaves=3, codec=0):
     ctx.set(part.prepared.table.leaves, leaves)
     ctx.set(part.prepared.posted, 60)
     ctx.set(part.quiet, 1)
-    ctx.set(part.recorded, 1)
+    ctx.set(part.over_ready, 1)
     assert ctx.get(part.free)
 
 
@@ -41,9 +41,9 @@ async def strobe(ctx, flag):
 async def near(ctx, part):
     """A job is near: a free context is not for some cycles, so that no card counts as calm."""
     epoch = ctx.get(part.context.epoch)
-    await strobe(ctx, part.nears)
+    await strobe(ctx, part.start_soon)
     for _ in range(FLUSH_CYCLES):
-        assert ctx.get(part.reset & part.closed & part.mute & ~part.free & ~part.busy)
+        assert ctx.get(part.reset & part.closed & part.pause & ~part.free & ~part.busy)
         await ctx.tick()
     assert ctx.get(part.context.epoch) == epoch + 1  # what was on its way to it vanishes
     for _ in range(4):
@@ -80,19 +80,19 @@ async def end(ctx, part):
     """Its record; then it is reset, and free."""
     epoch = ctx.get(part.context.epoch)
     for _ in range(40):
-        if ctx.get(part.tells):
+        if ctx.get(part.record_valid):
             break
         await ctx.tick()
-    assert ctx.get(part.tells)
-    assert ctx.get(part.mute & part.closed)
+    assert ctx.get(part.record_valid)
+    assert ctx.get(part.pause & part.closed)
     record = ctx.get(part.record)
-    await strobe(ctx, part.told)
+    await strobe(ctx, part.record_ready)
     for _ in range(FLUSH_CYCLES):
         assert ctx.get(part.reset)
         assert not ctx.get(part.busy)
         await ctx.tick()
     assert ctx.get(part.free)
-    assert not ctx.get(part.reset | part.mute | part.closed)
+    assert not ctx.get(part.reset | part.pause | part.closed)
     assert ctx.get(part.context.epoch) == epoch + 1
     assert (record.id, record.cycles) == (7, 40)
     return record
@@ -122,7 +122,7 @@ async def passes(ctx, part, stage):
     """A pass of this stage is asked for, and done."""
     await ctx.tick().repeat(30)
     assert (ctx.get(part.passes), ctx.get(part.stage)) == (1, stage)
-    assert not ctx.get(part.context.armed | part.tells)
+    assert not ctx.get(part.context.armed | part.record_valid)
     await strobe(ctx, part.passed)
     assert not ctx.get(part.passes)
 
@@ -135,14 +135,14 @@ async def round_(ctx, part, gen):
     await ctx.tick().repeat(3)
     ctx.set(part.leaves, {"valid": 0})
     ctx.set(part.finished, 1)
-    ctx.set(part.recorded, 0)
-    await ctx.tick().until(part.overs)
+    ctx.set(part.over_ready, 0)
+    await ctx.tick().until(part.over_valid)
     ctx.set(part.finished, 0)
     await ctx.tick().repeat(5)
-    assert ctx.get(part.overs & ~part.context.armed & part.closed)
+    assert ctx.get(part.over_valid & ~part.context.armed & part.closed)
     over = ctx.get(part.over)
     assert (over.tensor, over.gen) == (5, gen)
-    ctx.set(part.recorded, 1)
+    ctx.set(part.over_ready, 1)
     await ctx.tick()
 
 
@@ -167,7 +167,7 @@ def test_a_pass_that_does_not_move_ends_its_job_after_the_watchdog(stage):
             assert ctx.get(part.passes)
         ctx.set(part.in_pass, 1)
         await ctx.tick().repeat(20)
-        assert not ctx.get(part.passes | part.tells)
+        assert not ctx.get(part.passes | part.record_valid)
         ctx.set(part.in_pass, 0)
         assert (await end(ctx, part)).status == JobStatus.MEMORY
 
@@ -193,7 +193,7 @@ def test_a_job_with_thc_has_two_rounds_and_three_passes(stops, fails):
                 await ctx.tick().repeat(2)
                 assert not ctx.get(part.passes)
                 await ctx.tick().repeat(30)
-                assert not ctx.get(part.tells) or k % 2
+                assert not ctx.get(part.record_valid) or k % 2
                 ctx.set(part.in_pass, 0)
                 break
             await step(ctx, part, told)
@@ -251,16 +251,16 @@ def test_the_frame_that_leaves_and_bursts_under_way_end_first():
     async def bench(ctx, part):
         await begin(ctx, part)
         await run(ctx, part)
-        ctx.set(part.speaking, 1)
+        ctx.set(part.sending, 1)
         ctx.set(part.quiet, 0)
         await strobe(ctx, part.stop)
         await ctx.tick().repeat(50)
-        assert ctx.get(part.mute)
-        assert not ctx.get(part.closed | part.tells | part.context.armed)
-        ctx.set(part.speaking, 0)
+        assert ctx.get(part.pause)
+        assert not ctx.get(part.closed | part.record_valid | part.context.armed)
+        ctx.set(part.sending, 0)
         await ctx.tick().repeat(50)
         assert ctx.get(part.closed)
-        assert not ctx.get(part.tells)
+        assert not ctx.get(part.record_valid)
         ctx.set(part.quiet, 1)
         assert (await end(ctx, part)).status == JobStatus.ABORTED
 
@@ -273,27 +273,29 @@ def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
         ctx.set(part.watchdog, 50)
         await begin(ctx, part)
         await run(ctx, part)
-        ctx.set(part.speaking, int(stuck == "frame"))
+        ctx.set(part.sending, int(stuck == "frame"))
         ctx.set(part.quiet, 0)
         await ctx.tick().repeat(51)  # no progress
-        await ctx.tick().until(part.mute)
+        await ctx.tick().until(part.pause)
         await ctx.tick().repeat(48)
-        assert not ctx.get(part.tells)
+        assert not ctx.get(part.record_valid)
         for _ in range(8):
-            if not ctx.get(part.tells):
+            if not ctx.get(part.record_valid):
                 await ctx.tick()
         record = ctx.get(part.record)
         assert (record.id, record.status, record.detail) == (7, JobStatus.MEMORY, 0)
-        assert ctx.get(part.hears)
-        await strobe(ctx, part.told)
-        assert ctx.get(part.busy & ~part.hears)  # its id may be another job's now
+        assert ctx.get(part.takes_abort)
+        await strobe(ctx, part.record_ready)
+        assert ctx.get(part.busy & ~part.takes_abort)  # its id may be another job's now
         await ctx.tick().repeat(200)
-        assert not ctx.get(part.tells | part.free | part.reset)  # once, and nobody takes its place
-        assert ctx.get(part.busy & part.mute)
-        ctx.set(part.speaking, 0)
+        assert not ctx.get(
+            part.record_valid | part.free | part.reset
+        )  # once, and nobody takes its place
+        assert ctx.get(part.busy & part.pause)
+        ctx.set(part.sending, 0)
         ctx.set(part.quiet, 1)
         for _ in range(40):
-            assert not ctx.get(part.tells)
+            assert not ctx.get(part.record_valid)
             if ctx.get(part.free):
                 break
             await ctx.tick()
@@ -303,7 +305,7 @@ def test_a_job_whose_memory_never_answers_is_told_and_keeps_its_context(stuck):
         await run(ctx, part)
         ctx.set(part.finished, 1)
         for _ in range(40):
-            if ctx.get(part.tells):
+            if ctx.get(part.record_valid):
                 break
             await ctx.tick()
         assert ctx.get(part.record.status) == JobStatus.DONE
@@ -317,7 +319,7 @@ def test_refused_descriptors_do_not_bring_an_epoch_back():
     async def bench(ctx, part):
         seen = [ctx.get(part.context.epoch)]
         for _ in range(200):
-            await strobe(ctx, part.nears)
+            await strobe(ctx, part.start_soon)
             await ctx.tick().until(part.free)
             seen.append(ctx.get(part.context.epoch))
         assert len(set(seen)) == len(seen)
@@ -376,7 +378,7 @@ def test_a_job_asks_the_pool_behind_its_norms_and_gives_back_ahead_of_its_floats
         await grant(ctx, part)
         await ctx.tick().until(part.context.armed)
         ctx.set(part.finished, 1)
-        await ctx.tick().until(part.tells)
+        await ctx.tick().until(part.record_valid)
         assert not ctx.get(part.holds)
 
     simulate(bench, pooled=True)

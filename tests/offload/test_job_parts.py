@@ -144,8 +144,8 @@ async def clerk_says(ctx, part, job, *, aborted=0):
         await ctx.tick()
         if ctx.get(part.starts):
             break
-        if ctx.get(part.tells):
-            ctx.set(part.told, 1)
+        if ctx.get(part.record_valid):
+            ctx.set(part.record_ready, 1)
             break
     else:
         raise AssertionError("the clerk says nothing")
@@ -155,7 +155,7 @@ async def clerk_says(ctx, part, job, *, aborted=0):
     prepared = ctx.get(part.prepared)
     await ctx.tick()
     ctx.set(part.present, 0)
-    ctx.set(part.told, 0)
+    ctx.set(part.record_ready, 0)
     await ctx.tick()
     return (None if started else record), prepared
 
@@ -455,7 +455,7 @@ def test_no_job_starts_beside_one_of_its_tensor(thc):
         for _ in range(200):
             await ctx.tick()
             assert not ctx.get(part.starts)
-            assert not ctx.get(part.tells)
+            assert not ctx.get(part.record_valid)
         ctx.set(part.contexts[1].tensor, 7)
         await ctx.tick()
         assert ctx.get(part.starts)

@@ -145,7 +145,10 @@ def test_no_state_of_a_context_needs_a_reset(ring, names):
 
 
 WATCHED = [
-    *(f"engine0.{name}" for name in ("decoder.near", "decoder.passed", "located", "maker.told")),
+    *(
+        f"engine0.{name}"
+        for name in ("decoder.near", "decoder.passed", "located", "maker.head_queue")
+    ),
     *(f"engine0.maker.{name}.queue" for name in ("image", "scaler")),
     "gate.heads",
     r"gate.known(\$\d+)?",

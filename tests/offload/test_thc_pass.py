@@ -168,7 +168,7 @@ def test_a_reader_whose_queues_change_gives_nothing_wrong(queue, name, bit):
     _stops(lambda: BlockReader(16, 32), ports, queue, name, bit, 340, settings, 900)
 
 
-@pytest.mark.parametrize("queue", ["told", "kept"])
+@pytest.mark.parametrize("queue", ["norm_queue", "kept"])
 def test_a_residual_whose_queues_change_is_not_written_wrongly(queue):
     job = {"source": 0x100, "norms": 0x40, "n_beats": 512, "n_blocks": 32, "feedback": 1}
     job |= {"own_norms": 0x60, "indices": 0x400, "residual": 0x800, "kept": 0xC00, "seed": 3}

@@ -168,7 +168,7 @@ def test_a_card_with_jobs_has_the_same_two_memories():
         "512 KiB for gradients, results and scratch, and 512 KiB of landing areas (engines x",
         "card = JobDriver(read, write, base=0x100000)",
         "card.set_landing([address0, address1], n_elems)",
-        "A completion waits while `status.told` is 1.",
+        "A completion waits while `status.completion` is 1.",
         "`gradnic.host.JobDriver` drives it by name",
     ):
         assert words in text

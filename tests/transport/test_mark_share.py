@@ -33,9 +33,9 @@ def test_shares_equal_the_formula(close):
         {},
         signals={
             "neighbor": np.repeat(neighbor, gaps),
-            "came": came,
+            "packet": came,
             "marked": np.repeat(marked, gaps),
-            "told": told,
+            "sent": told,
         },
         trace=["share", "known"],
         drain=False,

@@ -41,10 +41,10 @@ class Completions(wiring.Component):
         self.card, self.n_ports = card, n_ports
         self.taken = [f"taken{k}" for k in range(n_ports)]
         self.shape = Completion(len(card.taken0.p.meta), stamp_bits)
-        told = stream.Signature(self.shape)
+        completion = stream.Signature(self.shape)
         members = {name: m for name, m in card.signature.members.items() if name not in self.taken}
         for k in range(n_ports):
-            members |= {f"mac_cpl{k}": In(told), f"host_cpl{k}": Out(told)}
+            members |= {f"mac_cpl{k}": In(completion), f"host_cpl{k}": Out(completion)}
         super().__init__(members)
 
     def elaborate(self, platform):

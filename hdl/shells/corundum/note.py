@@ -132,7 +132,7 @@ is written back. A round is over when `status.finished` is 1.
 """
 
 JOBS_POLLING = """
-The block has no interrupt to give: poll `status.told`, 1 while a completion waits, or `events`,
+The block has no interrupt to give: poll `status.completion`, 1 while one waits, or `events`,
 which keeps what happened until it is written back.
 """
 

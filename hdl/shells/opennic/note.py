@@ -171,8 +171,8 @@ def _use(jobs, base):
             "opens": ROUND_OPENS.format(base=base),
         }
     return {
-        "polled": "`status.told`",
-        "over": "A completion waits while `status.told` is 1.",
+        "polled": "`status.completion`",
+        "over": "A completion waits while `status.completion` is 1.",
         "and_scratch": " and scratch" if jobs.thc else "",
         "areas": "engines x ranks x tensor",
         "opens": JOBS_OPENS + opens(jobs, hex(base)),
