@@ -280,7 +280,7 @@ class JobCard(HostedCard):
             side.port_full.eq(~core.post.ready),
             window.completions.valid.eq(ended.valid),
             window.completions.p.eq(ended.p),
-            side.port_told.eq(ended.valid),
+            side.port_record_valid.eq(ended.valid),
             side.port_record.eq(ended.p),
             ended.ready.eq(Mux(side.port_events, side.port_take, window.completions.ready)),
         ]

@@ -141,7 +141,9 @@ class Keepers:
                     frames[other].excused.eq(one.starves),
                 ]
             m.d.comb += one.tick.eq(renewal.tick)
-        strays = Cat(self.strays, *(copy ^ renewal.anew for copy in self.resets)).any()
+        strays = Signal()  # a cycle late: the flags are long ways; not beyond the reset
+        found = Cat(self.strays, *(copy ^ renewal.anew for copy in self.resets)).any()
+        m.d.sync += strays.eq(found & ~renewal.anew)
         m.d.sync += [copy.eq(renewal.soon) for copy in self.resets]
         exits = [one for _, one in self.frames if isinstance(one, ExitKeeper)]
         for one in (*frames.values(), *self.memories):

@@ -187,7 +187,7 @@ class HostBench(wiring.Component):
             pausing.pauses.eq(self.pauses),
             side.port_mac.eq(CARD.mac),
             side.port_udp_port.eq(CARD.udp_port),
-            side.port_told.eq(self.completions.valid),
+            side.port_record_valid.eq(self.completions.valid),
             side.port_record.eq(self.completions.p),
             self.completions.ready.eq(side.port_take),
             side.ip.eq(CARD.ip),

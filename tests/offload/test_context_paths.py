@@ -37,16 +37,16 @@ def test_packets_reach_their_context_whole_or_not_at_all(n):
             if queue:
                 ctx.set(part.values.p.data, queue[0][0])
                 ctx.set(part.values.p.last, queue[0][1])
-            ctx.set(part.deaf, 0)
+            ctx.set(part.discard, 0)
             for k in range(n):
                 ctx.set(part.heads[k].ready, int(rng.random() < 0.6))
                 ctx.set(part.data[k].ready, int(rng.random() < 0.6))
             if rng.random() < 0.1:
-                ctx.set(part.deaf, 1)
+                ctx.set(part.discard, 1)
                 assert not ctx.get(part.heads[0].valid | part.data[0].valid)
             for k in range(n):
                 taken = ctx.get(part.heads[k].valid) and ctx.get(part.heads[k].ready)
-                if taken and not ctx.get(part.deaf) >> k & 1:
+                if taken and not ctx.get(part.discard) >> k & 1:
                     heads[k].append(ctx.get(part.heads[k].p.head.seq))
                 if ctx.get(part.data[k].valid) and ctx.get(part.data[k].ready):
                     values[k].append((ctx.get(part.data[k].p.data), ctx.get(part.data[k].p.last)))
@@ -89,7 +89,7 @@ def test_the_rest_of_a_packet_vanishes_with_its_round():
         for beat in range(4):
             if beat == 2:
                 ctx.set(part.contexts[1].epoch, 1)
-                ctx.set(part.deaf, 2)
+                ctx.set(part.discard, 2)
             ctx.set(part.values.p.last, int(beat == 3))
             while not ctx.get(part.values.ready):
                 await ctx.tick()
@@ -148,7 +148,7 @@ def test_packets_leave_by_class_then_age_with_their_payload(n):
             if ctx.get(part.replies.valid) and ctx.get(part.replies.ready):
                 replies.append(ctx.get(part.replies.p.seq))
             await ctx.tick()
-        assert ctx.get(part.speaking) == 0
+        assert ctx.get(part.sending) == 0
 
     simulate(part, bench)
     want = [100 * k + i for k in order for i in range(12)]
@@ -166,14 +166,14 @@ def test_a_muted_context_begins_no_packet_and_ends_the_one_that_leaves():
         ctx.set(part.heads.ready, 1)
         ctx.set(part.payload.ready, 1)
         await ctx.tick().repeat(2)
-        ctx.set(part.mute, 2)
+        ctx.set(part.pause, 2)
         await ctx.tick().repeat(6)
-        assert ctx.get(part.speaking) == 2
+        assert ctx.get(part.sending) == 2
         assert not ctx.get(part.sources[1].heads.ready)
         ctx.set(part.sources[1].payload.valid, 1)
         ctx.set(part.sources[1].payload.p.last, 1)
         for _ in range(8):
             await ctx.tick()
-        assert ctx.get(part.speaking) == 0
+        assert ctx.get(part.sending) == 0
 
     simulate(part, bench)
