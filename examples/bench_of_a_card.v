@@ -34,14 +34,14 @@
       P``_busy <= P``_left != 0; \
     end
 `define WRITE_PORT(P) \
-  reg P``_busy = 0, P``_told = 0; reg [31:0] P``_at; integer P``_k; \
-  assign m_axi_``P``_awready = !P``_busy && !P``_told; \
+  reg P``_busy = 0, P``_written = 0; reg [31:0] P``_at; integer P``_k; \
+  assign m_axi_``P``_awready = !P``_busy && !P``_written; \
   assign m_axi_``P``_wready = P``_busy; \
   assign m_axi_``P``_bid = 0; \
   assign m_axi_``P``_bresp = 0; \
-  assign m_axi_``P``_bvalid = P``_told; \
+  assign m_axi_``P``_bvalid = P``_written; \
   always @(posedge clock) \
-    if (reset) begin P``_busy <= 0; P``_told <= 0; end \
+    if (reset) begin P``_busy <= 0; P``_written <= 0; end \
     else begin \
       if (m_axi_``P``_awvalid && m_axi_``P``_awready) begin \
         P``_busy <= 1; \
@@ -52,9 +52,9 @@
           if (m_axi_``P``_wstrb[P``_k]) \
             memory[P``_at[19:4]][8 * P``_k +: 8] = m_axi_``P``_wdata[8 * P``_k +: 8]; \
         P``_at <= P``_at + 16; \
-        if (m_axi_``P``_wlast) begin P``_busy <= 0; P``_told <= 1; end \
+        if (m_axi_``P``_wlast) begin P``_busy <= 0; P``_written <= 1; end \
       end \
-      if (P``_told && m_axi_``P``_bready) P``_told <= 0; \
+      if (P``_written && m_axi_``P``_bready) P``_written <= 0; \
     end
 
 // A card, 1 MiB of memory behind all of its ports, and its register bus.
