@@ -9,9 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import check_power, check_range
+
 from .channel import Channel
 
-BEAT_BYTES = (4, 8, 16, 32, 64, 128)
+BEAT_BYTES = (4, 128)  # a power of two
 BOUNDARY = 4096  # bytes; no burst may cross a multiple of it (A3.4.1)
 INCREMENTING = 1  # axburst
 BUFFERABLE = 3  # axcache: normal memory, not cached, bufferable
@@ -19,10 +21,8 @@ OKAY = 0
 
 
 def _check(n_bytes, address_width):
-    if n_bytes not in BEAT_BYTES:
-        raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
-    if not 12 <= address_width <= 64:
-        raise ValueError(f"address_width must be 12 to 64, not {address_width!r}")
+    check_power("n_bytes", n_bytes, *BEAT_BYTES)
+    check_range("address_width", address_width, 12, 64)
 
 
 def _address(prefix, address_width):

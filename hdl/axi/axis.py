@@ -12,6 +12,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_least, check_range
+
 from ..stream.beats import FrameBeat
 from ..stream.slice import Slice
 
@@ -37,10 +39,8 @@ class Axis(wiring.Signature):
     def __init__(
         self, n_bytes: int, *, user_width: int = 0, keep: bool = True, last: bool = True
     ) -> None:
-        if n_bytes < 1:
-            raise ValueError(f"n_bytes must be at least 1, not {n_bytes!r}")
-        if user_width < 0:
-            raise ValueError(f"user_width must be at least 0, not {user_width!r}")
+        check_least("n_bytes", n_bytes, 1)
+        check_least("user_width", user_width, 0)
         self.n_bytes = n_bytes
         self.user_width = user_width
         members = {"tdata": Out(8 * n_bytes)}
@@ -63,8 +63,7 @@ class Lite(wiring.Signature):
     """
 
     def __init__(self, address_width: int) -> None:
-        if not 2 <= address_width <= 64:
-            raise ValueError(f"address_width must be 2 to 64, not {address_width!r}")
+        check_range("address_width", address_width, 2, 64)
         self.address_width = address_width
         super().__init__(
             {

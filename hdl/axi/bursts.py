@@ -8,6 +8,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradnic.interface.params import check_power, check_range
+
 from ..primitive.names import signals
 from ..primitive.parity import strayed
 from ..stream.delays import step
@@ -81,15 +83,13 @@ class BurstSplitter(wiring.Component):
     def __init__(
         self, n_bytes: int, address_width: int = 64, *, burst_beats: int = 16, n_regions: int = 1
     ) -> None:
-        if n_bytes not in BEAT_BYTES:
-            raise ValueError(f"n_bytes must be a power of two from 4 to 128, not {n_bytes!r}")
+        check_power("n_bytes", n_bytes, *BEAT_BYTES)
         most = min(256, BOUNDARY // n_bytes)
         if burst_beats < 2 or burst_beats > most or burst_beats & (burst_beats - 1):
             raise ValueError(
                 f"burst_beats must be a power of two from 2 to {most}, not {burst_beats!r}"
             )
-        if not 1 <= n_regions <= 8:
-            raise ValueError(f"n_regions must be 1 to 8, not {n_regions!r}")
+        check_range("n_regions", n_regions, 1, 8)
         self.n_bytes = n_bytes
         self.burst_beats = burst_beats
         self.n_regions = n_regions

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.block_ram import BlockRAM
@@ -105,8 +106,7 @@ class FlitCard(wiring.Component):
     ) -> None:
         if n_lanes not in (8, 16, 32) or n_lanes < 4 * n_ports:
             raise ValueError(f"n_lanes must be 8, 16 or 32 and 4 n_ports at least, not {n_lanes!r}")
-        if not 2 <= n_words <= 16384:
-            raise ValueError(f"n_words must be 2 to 16384, not {n_words!r}")
+        check_range("n_words", n_words, 2, 16384)
         self.layout, self.n_ports, self.n_lanes = layout, n_ports, n_lanes
         self.n_words, self.n_chunks, self.credits = n_words, n_chunks, credits
         self.integers, self.coded = integers, coded

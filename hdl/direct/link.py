@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.flit import FLIT_BYTES, HEAD, PACKET_FLITS
+from gradnic.interface.params import check_range
 
 from ..primitive.names import signals
 from ..stream.block_fifo import BlockFIFO
@@ -47,8 +48,7 @@ class FlitTransmitter(wiring.Component):
     """
 
     def __init__(self, credits: int) -> None:
-        if not 4 <= credits <= 16384:
-            raise ValueError(f"credits must be 4 to 16384, not {credits!r}")
+        check_range("credits", credits, 4, 16384)
         self.credits = credits
         super().__init__(
             {
@@ -122,8 +122,7 @@ class FlitReceiver(wiring.Component):
     """
 
     def __init__(self, credits: int) -> None:
-        if not 4 <= credits <= 16384:
-            raise ValueError(f"credits must be 4 to 16384, not {credits!r}")
+        check_range("credits", credits, 4, 16384)
         self.credits = credits
         super().__init__(
             {

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradnic.interface import inline
 from gradnic.interface.inline import REGISTERS, Fate
+from gradnic.interface.params import check_range
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
@@ -197,8 +198,7 @@ class InlineCard(wiring.Component):
         max_floats: int = inline.MAX_FLOATS,
     ) -> None:
         rx_meta_width = meta_width if rx_meta_width is None else rx_meta_width
-        if not 1 <= max_floats <= inline.MAX_FLOATS:
-            raise ValueError(f"max_floats must be 1 to {inline.MAX_FLOATS}, not {max_floats!r}")
+        check_range("max_floats", max_floats, 1, inline.MAX_FLOATS)
         if min(meta_width, rx_meta_width) < 0:
             raise ValueError(
                 f"meta_width must be at least 0, not {min(meta_width, rx_meta_width)!r}"

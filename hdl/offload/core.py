@@ -7,7 +7,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from gradnic.interface.offload import Drop
-from gradnic.interface.params import check_queues
+from gradnic.interface.params import check_queues, check_range
 from gradnic.interface.schedule_table import Layout
 
 from ..primitive.names import signals
@@ -149,8 +149,7 @@ class OffloadCore(wiring.Component):
             )
         self.port_bytes = port_bytes
         self.narrow = port_bytes < n_bytes
-        if not 1 <= n_ports <= 8:
-            raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
+        check_range("n_ports", n_ports, 1, 8)
         self.n_bytes, self.n_ports, self.n_ranks = n_bytes, n_ports, n_ranks
         self.max_elems, self.address_width = max_elems, address_width
         self.n_packets, self.thc, self.inc, self.bf16 = n_packets, thc, inc, bf16

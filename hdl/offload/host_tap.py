@@ -17,6 +17,7 @@ from gradnic.interface.neighbor import (
     ETHERTYPE_ARP,
     HEAD_BYTES,
 )
+from gradnic.interface.params import check_least
 
 from ..frame.head import HeadBits
 from ..primitive.names import signals
@@ -49,8 +50,7 @@ class ByDestination(wiring.Component):
     """
 
     def __init__(self, n_bytes: int, *, meta_width: int = 0) -> None:
-        if n_bytes < 8:
-            raise ValueError(f"n_bytes must be at least 8, not {n_bytes!r}")
+        check_least("n_bytes", n_bytes, 8)
         self.shape = FrameBeat(n_bytes, meta_width=meta_width)
         frames = stream.Signature(self.shape)
         super().__init__({"mac": In(48), "i": In(frames), "others": Out(frames),

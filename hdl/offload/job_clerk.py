@@ -203,12 +203,10 @@ class JobClerk(wiring.Component):
     def _tables(self, m):
         """(the oldest job's table, which tables are loaded)."""
         m.submodules.tables = tables = memory.Memory(shape=JobTable, depth=TABLES, init=[])
+        loaded = setting(m, TABLES, "loaded")
         write = self.table_write
         read = filled(m, tables, write.enable, write.index, write.table)
-        loaded = setting(m, TABLES, "loaded")
         m.d.comb += read.addr.eq(self.oldest.job.table)
-        with m.If(self.table_write.enable):
-            m.d.sync += loaded.bit_select(self.table_write.index, 1).eq(
-                self.table_write.table.valid
-            )
+        with m.If(write.enable):
+            m.d.sync += loaded.bit_select(write.index, 1).eq(write.table.valid)
         return read.data, loaded

@@ -13,6 +13,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradnic.interface.job import ACTIVE, RING
+from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Layout
 
 from ..axi.bursts import LENGTH_WIDTH, Region
@@ -122,8 +123,7 @@ class JobCore(OffloadCore):
                  **sizes: Any) -> None:  # fmt: skip
         if n_bytes not in (16, 32, 64):
             raise ValueError(f"n_bytes must be 16, 32 or 64, not {n_bytes!r}")
-        if not 1 <= n_active <= ACTIVE:
-            raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
+        check_range("n_active", n_active, 1, ACTIVE)
         if not 0 <= n_engines <= n_active:
             raise ValueError(f"n_engines must be 0 to n_active, {n_active}, not {n_engines!r}")
         self.n_active, self.thc_block, self.passes = n_active, block, bool(thc)

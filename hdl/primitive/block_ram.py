@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from types import SimpleNamespace
 
-from amaranth.hdl import ClockSignal, Const, Instance, Module, Signal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, ShapeLike, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
+
+from gradnic.interface.params import check_least, check_range
 
 from .target import family
 
@@ -20,14 +22,14 @@ WIDE_DEPTH, WIDE_BITS = 256, 512  # and from here on, words of so many bits: eig
 MAX_INIT = 2048  # words with contents: narrower modes of an ECP5 spread them otherwise
 
 
-def _ports(width, depth):
+def memory_members(shape: ShapeLike, depth: int) -> dict:
     """Members of a memory of `depth` words."""
     return {
         "write_en": In(1),
         "write_addr": In(ceil_log2(depth)),
-        "write_data": In(width),
+        "write_data": In(shape),
         "read_addr": In(ceil_log2(depth)),
-        "read_data": Out(width),
+        "read_data": Out(shape),
     }
 
 
@@ -69,10 +71,8 @@ class BlockRAM(wiring.Component):
     output, read_en = "OUTREG", 1  # of a DP16KD: its output registers, its read enable
 
     def __init__(self, width: int, depth: int, *, init: Sequence[int] = ()) -> None:
-        if width < 1:
-            raise ValueError(f"width must be at least 1, not {width!r}")
-        if not 2 <= depth <= 16384:
-            raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
+        check_least("width", width, 1)
+        check_range("depth", depth, 2, 16384)
         if len(init) > depth:
             raise ValueError(f"init must have at most {depth} words, not {len(init)}")
         if init and depth > MAX_INIT:
@@ -80,7 +80,7 @@ class BlockRAM(wiring.Component):
         self.width = width
         self.depth = depth
         self.init = list(init)
-        super().__init__(_ports(width, depth))
+        super().__init__(memory_members(width, depth))
 
     @cached_property
     def array(self):
@@ -251,7 +251,7 @@ class Bank(wiring.Component):
     def __init__(self, width: int, depth: int) -> None:
         self.width = width
         self.depth = depth
-        super().__init__(_ports(width, depth))
+        super().__init__(memory_members(width, depth))
 
     def elaborate(self, platform):
         m = Module()

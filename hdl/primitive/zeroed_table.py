@@ -5,8 +5,10 @@ Plumbing: Verilog for all families tells no contents of zeros, so a memory begin
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import memory, wiring
-from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+
+from gradnic.interface.params import check_range
+
+from .block_ram import memory_members
 
 
 def filled(m: Module, table: memory.Memory, en, addr, data) -> memory.ReadPort:
@@ -38,18 +40,9 @@ class ZeroedTable(wiring.Component):
     """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
-        if not 2 <= depth <= 256:
-            raise ValueError(f"depth must be 2 to 256, not {depth!r}")
+        check_range("depth", depth, 2, 256)
         self.shape, self.depth = shape, depth
-        super().__init__(
-            {
-                "write_en": In(1),
-                "write_addr": In(ceil_log2(depth)),
-                "write_data": In(shape),
-                "read_addr": In(ceil_log2(depth)),
-                "read_data": Out(shape),
-            }
-        )
+        super().__init__(memory_members(shape, depth))
 
     def elaborate(self, platform):
         m = Module()

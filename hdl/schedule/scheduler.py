@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
@@ -118,12 +119,9 @@ class Scheduler(wiring.Component):
         n_ports: int = 4,
         n_tables: int = 1,
     ) -> None:
-        if not 2 <= depth <= 16384:
-            raise ValueError(f"depth must be 2 to 16384, not {depth!r}")
-        if not 2 <= n_chunks <= 8192:
-            raise ValueError(f"n_chunks must be 2 to 8192, not {n_chunks!r}")
-        if not 1 <= n_ports <= 8:
-            raise ValueError(f"n_ports must be 1 to 8, not {n_ports!r}")
+        check_range("depth", depth, 2, 16384)
+        check_range("n_chunks", n_chunks, 2, 8192)
+        check_range("n_ports", n_ports, 1, 8)
         check_tables(n_tables, depth)
         self.layout, self.depth, self.n_chunks, self.n_ports = layout, depth, n_chunks, n_ports
         self.n_tables = n_tables

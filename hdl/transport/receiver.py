@@ -16,6 +16,7 @@ from amaranth.utils import ceil_log2
 
 from gradnic.interface.formats import Op
 from gradnic.interface.offload import Drop
+from gradnic.interface.params import check_range
 
 from ..axi.bursts import LENGTH_WIDTH, Range
 from ..primitive.names import signals
@@ -144,12 +145,9 @@ class Receiver(wiring.Component):
         counts_share: bool = False,
         bits: int = 4,
     ) -> None:
-        if not 1 <= n_ranks <= 15:
-            raise ValueError(f"n_ranks must be 1 to 15, not {n_ranks!r}")
-        if not 2 <= n_chunks <= 2**CHUNK_WIDTH:
-            raise ValueError(f"n_chunks must be 2 to {2**CHUNK_WIDTH}, not {n_chunks!r}")
-        if not 2 <= n_packets <= 16384:
-            raise ValueError(f"n_packets must be 2 to 16384, not {n_packets!r}")
+        check_range("n_ranks", n_ranks, 1, 15)
+        check_range("n_chunks", n_chunks, 2, 2**CHUNK_WIDTH)
+        check_range("n_packets", n_packets, 2, 16384)
         self.n_bytes, self.n_ranks = n_bytes, n_ranks
         self.n_chunks, self.n_packets = n_chunks, n_packets
         self.n_tables, self.with_roots, self.counts_share = n_tables, roots, counts_share

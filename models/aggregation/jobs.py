@@ -164,7 +164,6 @@ class Config:
                 if owner.setdefault(slot, job.job) != job.job:
                     raise ValueError(f"slot {slot} belongs to jobs {owner[slot]} and {job.job}")
             for child in job.children:
-                if not 0 <= child.port < self.n_ports:
-                    raise ValueError(f"port must be 0 to {self.n_ports - 1}, not {child.port!r}")
+                check_range("port", child.port, 0, self.n_ports - 1)
         if len({job.job for job in self.jobs}) != len(self.jobs):
             raise ValueError(f"jobs must differ, not {[job.job for job in self.jobs]}")

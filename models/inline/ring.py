@@ -22,6 +22,7 @@ import numpy as np
 
 from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
 from gradnic.interface.inline import PAPER_START, InlineSettings
+from gradnic.interface.params import check_least
 
 from ..frame.ipv4 import ip_checksum, ones_complement_sum
 from .card import InlineCard
@@ -41,8 +42,7 @@ def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def block_floats(n_floats: int, n_workers: int) -> int:
     """Floats of one worker's block: a multiple of 8."""
-    if n_workers < 2:
-        raise ValueError(f"n_workers must be at least 2, not {n_workers!r}")
+    check_least("n_workers", n_workers, 2)
     return -(-n_floats // (GROUP * n_workers)) * GROUP
 
 

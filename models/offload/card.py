@@ -25,6 +25,7 @@ from gradnic.interface.formats import (
     Op,
 )
 from gradnic.interface.offload import Subtype
+from gradnic.interface.params import check_range
 
 from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job, refusal
@@ -86,10 +87,8 @@ class Settings:
     udp_port: int = UDP_PORT
 
     def __post_init__(self):
-        if not 0 <= self.node < 255:
-            raise ValueError(f"node must be 0 to 254, not {self.node!r}")
-        if not 1 <= self.segment <= 0xFFFF:
-            raise ValueError(f"segment must be 1 to 65535, not {self.segment!r}")
+        check_range("node", self.node, 0, 254)
+        check_range("segment", self.segment, 1, 0xFFFF)
         if self.node not in self.peers:
             raise ValueError(f"peers must have the card's own address, {self.node}")
 

@@ -35,6 +35,7 @@ from gradnic.interface.job import (
     Refusal,
     collective_of,
 )
+from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Table
 
 from ..schedule.topology import Topology
@@ -137,8 +138,7 @@ class JobCard(Card):
         placed: bool = True,
         scratch_placed: bool = True,
     ) -> None:
-        if not 1 <= n_active <= ACTIVE:
-            raise ValueError(f"n_active must be 1 to {ACTIVE}, not {n_active!r}")
+        check_range("n_active", n_active, 1, ACTIVE)
         if len(tables) > TABLES:
             raise ValueError(f"tables must be at most {TABLES}, not {len(tables)}")
         if settings.tagger.source == "histogram":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradnic.interface.params import check_least
 from gradnic.interface.schedule_table import NOP, REDUCE, Table
 
 from ..schedule.traffic import written_out
@@ -72,8 +73,7 @@ class Plan:
     def __init__(
         self, table: Table, n_elems: int, *, unit: int = SEQ_UNIT, packet: int = 352
     ) -> None:
-        if n_elems < 1:
-            raise ValueError(f"n_elems must be at least 1, not {n_elems!r}")
+        check_least("n_elems", n_elems, 1)
         if packet < SEQ_UNIT or packet % SEQ_UNIT:
             raise ValueError(f"packet must be a multiple of {SEQ_UNIT} elements, not {packet!r}")
         if unit % SEQ_UNIT:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gradnic.interface.params import check_range
+
 DATA, PROBE = "data", "probe"
 RETRY = 3  # after NOT_READY: an eighth of t_probe
 RENEW = 1 << 30  # time after which answers to PROBEs of before are believed no more
@@ -144,8 +146,7 @@ class Spray:
     """
 
     def __init__(self, n_paths: int, rule: str = "round_robin", *, seed: int = 1) -> None:
-        if not 1 <= n_paths <= 256:
-            raise ValueError(f"n_paths must be 1 to 256, not {n_paths!r}")
+        check_range("n_paths", n_paths, 1, 256)
         if rule not in SPRAYS:
             raise ValueError(f"rule must be one of {', '.join(SPRAYS)}, not {rule!r}")
         if not 1 <= seed < 1 << 32:
@@ -217,8 +218,7 @@ class Pace:
     ) -> None:
         if rule not in ("off", "ce", "rtt"):
             raise ValueError(f"rule must be off, ce or rtt, not {rule!r}")
-        if not 1 <= floor <= LINE:
-            raise ValueError(f"floor must be 1 to {LINE}, not {floor!r}")
+        check_range("floor", floor, 1, LINE)
         self.rule, self.floor, self.step, self.low, self.high = rule, floor, step, low, high
         self.rate, self.alpha, self.credit = LINE, 0, 0
         self.rtt: int | None = None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gradnic.interface.params import check_range
+
 from ..frame.egress import N_QUEUES
 
 N_BINS = 256  # scores of 8 bits
@@ -25,8 +27,7 @@ PUSH, PULL, CONTROL = range(3)  # what a packet carries
 
 def layer_queue(layer: int, n_layers: int, n_queues: int = N_QUEUES) -> int:
     """Default queue of layer `layer` of `n_layers`: floor(layer * n_queues / n_layers)."""
-    if not 0 <= layer < n_layers:
-        raise ValueError(f"layer must be 0 to {n_layers - 1}, not {layer!r}")
+    check_range("layer", layer, 0, n_layers - 1)
     return layer * n_queues // n_layers
 
 
@@ -143,8 +144,7 @@ class Rules:
     dscp: tuple = field(default_factory=default_dscp)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_layers <= 4096:
-            raise ValueError(f"n_layers must be 1 to 4096, not {self.n_layers!r}")
+        check_range("n_layers", self.n_layers, 1, 4096)
         if not self.queues:
             default = tuple(layer_queue(k, self.n_layers) for k in range(self.n_layers))
             object.__setattr__(self, "queues", default)
@@ -156,8 +156,7 @@ class Rules:
             raise ValueError(f"score must be one of {', '.join(SCORES)}, not {self.score!r}")
         if self.source not in THRESHOLDS:
             raise ValueError(f"source must be one of {', '.join(THRESHOLDS)}, not {self.source!r}")
-        if not 0 <= self.share <= 255:
-            raise ValueError(f"share must be 0 to 255, not {self.share!r}")
+        check_range("share", self.share, 0, 255)
 
 
 class Tagger:

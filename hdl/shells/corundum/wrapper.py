@@ -13,6 +13,7 @@ Plumbing: no golden model of its own.
 from dataclasses import dataclass
 
 from gradnic.interface import params
+from gradnic.interface.params import check_range
 from gradnic.interface.tap import REGISTERS
 
 from ...top import verilog
@@ -63,8 +64,7 @@ class Corundum:
     def __post_init__(self):
         if self.tap not in TAPS:
             raise ValueError(f"tap must be sync or direct, not {self.tap!r}")
-        if not 1 <= self.n_ports <= 16:
-            raise ValueError(f"n_ports must be 1 to 16, not {self.n_ports!r}")
+        check_range("n_ports", self.n_ports, 1, 16)
         if not 0 < self.app_id < 1 << 32:
             raise ValueError(f"app_id must be 1 to {(1 << 32) - 1}, not {self.app_id!r}")
         if self.bits not in (0, 64, 128, 256, 512):
