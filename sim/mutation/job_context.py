@@ -187,7 +187,7 @@ class Twin:
         if status == JobStatus.STUCK:
             self.detail = i["row"]
 
-    def _hush(self, i, was, thc, passes):
+    def _pause(self, i, was, thc, passes):
         if not i["sending"]:
             self.state = "DRAIN"
 

@@ -83,9 +83,9 @@ def test_a_table_that_cannot_be_ends_its_job(wrong):
         ctx.set(context.take, 0)
         for _ in range(200):
             await ctx.tick()
-            if ctx.get(context.tells):
+            if ctx.get(context.record_valid):
                 break
-        assert ctx.get(context.tells) == (wrong != {})
+        assert ctx.get(context.record_valid) == (wrong != {})
         assert ctx.get(context.busy)
         if wrong != {}:
             record = ctx.get(context.record)
