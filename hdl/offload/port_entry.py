@@ -17,13 +17,15 @@ from ..stream.width import WidthConverter
 from ..transport.records import N_NEIGHBORS
 
 
-def widened(m, comes, goes, port_bytes, n_bytes, meta_width):
-    """Both directions of a port, ``port_bytes`` a beat, as the datapath has them: converters are
-    added to `m` unless they are as wide.
+def widened(m, part, comes, goes):
+    """Both directions of a part's port, ``port_bytes`` a beat, as its datapath has them: converters
+    are added to `m` unless they are as wide.
     """
-    if port_bytes == n_bytes:
+    comes, goes = wiring.flipped(comes), wiring.flipped(goes)
+    widths = part.port_bytes, part.n_bytes
+    if widths[0] == widths[1]:
         return comes, goes
-    narrow, wide = (FrameBeat(n, meta_width=meta_width) for n in (port_bytes, n_bytes))
+    narrow, wide = (FrameBeat(n, meta_width=part.meta_width) for n in widths)
     m.submodules.widen = widen = WidthConverter(narrow, wide)
     m.submodules.narrow = to_narrow = WidthConverter(wide, narrow)
     wiring.connect(m, comes, widen.i)
@@ -71,10 +73,7 @@ class PortEntry(wiring.Component):
         m.submodules.intake = intake = Intake(
             self.n_bytes, 1, n_senders=N_NEIGHBORS, meta_width=self.meta_width
         )
-        mac, host = widened(
-            m, wiring.flipped(self.mac), wiring.flipped(self.host), self.port_bytes, self.n_bytes,
-            self.meta_width,
-        )  # fmt: skip
+        mac, host = widened(m, self, self.mac, self.host)
         wiring.connect(m, mac, intake.i)
         wiring.connect(m, intake.foreign, host)
         ours = intake.ours

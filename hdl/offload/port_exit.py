@@ -80,10 +80,7 @@ class PortExit(wiring.Component):
             self.n_bytes, meta_width=self.meta_width, own_beats=self.own_beats
         )
         wiring.connect(m, wiring.flipped(self.own), store.i)
-        host, mac = widened(
-            m, wiring.flipped(self.host), wiring.flipped(self.mac), self.port_bytes, self.n_bytes,
-            self.meta_width,
-        )  # fmt: skip
+        host, mac = widened(m, self, self.host, self.mac)
         wiring.connect(m, host, arbiter.foreign)
         wiring.connect(m, arbiter.o, mac)
         m.d.comb += [  # meta stays 0: the host has not sent these

@@ -3,6 +3,8 @@
 import numpy as np
 from gradnic.models.offload.cluster import LinkFaults
 
+from gradnic.interface.job import Job
+
 HARSH = LinkFaults(loss=0.03, duplicate=0.05, reorder=60, delay=20, seed=4)
 UNTOUCHED = 0xEE  # all memory that no job has written
 
@@ -24,11 +26,14 @@ class GoldenPair:
     rng : numpy.random.Generator, of the jobs' values
     """
 
+    align = 64  # bytes that a job's memory begins at multiples of
+
     def __init__(self, rtl, golden, *, pauses=None):
         self.rtl, self.golden, self.n = rtl, golden, len(golden.cards)
         if pauses is not None:
             rtl.pause(pauses)
         self.rng, self.jobs, self.at = np.random.default_rng(3), {}, 0
+        self.half = len(self.memories(0)[0]) // 2
         for node in range(self.n):
             for memory in self.memories(node):
                 memory[:] = UNTOUCHED
@@ -47,9 +52,18 @@ class GoldenPair:
             for memory in self.memories(node):
                 memory[self.at : self.at + mine.nbytes] = mine.view(np.uint8)
 
-    def take(self, n_bytes, align=64):
+    def take(self, n_bytes):
         """The next job's memory begins behind so many bytes."""
-        self.at += -(-n_bytes // align) * align
+        self.at += -(-n_bytes // self.align) * self.align
+
+    def job(self, id, elems, *, in_place=False, **fields):
+        """A job on random values, whose result goes to the other half of memory."""
+        told = {"tensor": id, "gen": 1, "source": self.at}
+        told["result"] = self.at + self.half * (not in_place)
+        self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
+        self.store(self.normal(elems, 8))
+        self.take(4 * elems)
+        return job
 
     def post(self, *jobs, nodes=None):
         """Post jobs to nodes, or to all."""

@@ -107,56 +107,25 @@ def _names(component):
     members = component.signature.members  # a card may have more memory ports than its core
     if hosted:
         component = component.core
-    n, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
-    apart = "" if hosted else "__"  # port k of a card, or of a core
+    n_bytes, n_ports, beat = component.n_bytes, component.n_ports, component.port_bytes
     names = [name for name in NAMES if f"{name}_read" in members]
-
-    def per_port(head, body, tail=""):
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
-        return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
-
-    def per_memory(head, body, tail="", *, way):
-        there = [k for k, name in enumerate(names) if f"{name}_{way}" in members]
-        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in there)
-        return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
-
-    def offer(stream):
-        return lambda k: (
-            f"{member(f'{stream}{apart}{k}__valid')} = any; if (any) pack("
-            f"{member(f'{stream}{apart}{k}__payload')}, beat); break;"
-        )
-
-    def taken(stream):
-        return lambda k: f"return {member(f'{stream}{apart}{k}__ready')};"
-
-    def leaves(stream):
-        return lambda k: (
-            f"if (!({member(f'{stream}{apart}{k}__valid')} & "
-            f"{member(f'{stream}{apart}{k}__ready')}))"
-            f" return false; unpack({member(f'{stream}{apart}{k}__payload')}, beat); return true;"
-        )
-
-    def read(k, wire):
-        return member(f"{names[k]}_read__{wire}")
-
-    def write(k, wire):
-        return member(f"{names[k]}_write__{wire}")
-
-    def asked(wires, address):
-        return lambda k: (
-            f"if (!({wires(k, address + 'valid')} & "
-            f"{wires(k, address + 'ready')} & 1)) return false; "
-            f"address = {wires(k, address + 'addr')}; "
-            f"length = {wires(k, address + 'len')} + 1; return true;"
-        )
-
-    lines = [
-        f"constexpr int N_BYTES = {n}, PORT_BYTES = {beat}, N_PORTS = {n_ports};",
+    return [
+        f"constexpr int N_BYTES = {n_bytes}, PORT_BYTES = {beat}, N_PORTS = {n_ports};",
         f"constexpr int N_DROPS = {len(Drop)}, N_MEMORY_PORTS = {len(names)};",
         f"constexpr int MEMORY_OF[] = {{ {', '.join(map(str, MEMORY[: len(names)]))} }};",
         "constexpr const char *MEMORY_NAMES[] = { "
         + ", ".join(f'"{name}"' for name in names) + " };",
         "enum WriteBits : uint32_t { AWVALID = 1, WVALID = 2 };",
+        *_packing(beat),
+        *_registers(hosted, getattr(component, "n_engines", 0)),
+        *_frames(n_ports, "" if hosted else "__"),  # port k of a card, or of a core
+        *_memories(names, members, n_bytes),
+    ]  # fmt: skip
+
+
+def _packing(beat):
+    """Beats of frames, of `beat` bytes, to a port's payload and back."""
+    return [
         "template<class T, class B> void pack(T &port, const B &beat) {",
         f"\tstatic_assert(sizeof port > {beat} && sizeof port <= {beat} + 24);",
         "\tunsigned __int128 keep = ~(unsigned __int128)(0);",
@@ -176,7 +145,33 @@ def _names(component):
         "\tint low = ~keep[0] ? __builtin_ctzll(~keep[0]) : 64;",
         "\tint high = low < 64 ? 0 : ~keep[1] ? __builtin_ctzll(~keep[1]) : 64;",
         f"\tbeat.kept = std::min(low + high, {beat}); }}",
-        *_registers(hosted, getattr(component, "n_engines", 0)),
+    ]
+
+
+def _frames(n_ports, apart):
+    """Streams of frames; apart : stands before the number of a port."""
+
+    def per_port(head, body, tail=""):
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
+        return f"{head} {{ switch (p) {{ {cases} }} {tail} }}"
+
+    def offer(stream):
+        return lambda k: (
+            f"{member(f'{stream}{apart}{k}__valid')} = any; if (any) pack("
+            f"{member(f'{stream}{apart}{k}__payload')}, beat); break;"
+        )
+
+    def taken(stream):
+        return lambda k: f"return {member(f'{stream}{apart}{k}__ready')};"
+
+    def leaves(stream):
+        return lambda k: (
+            f"if (!({member(f'{stream}{apart}{k}__valid')} & "
+            f"{member(f'{stream}{apart}{k}__ready')}))"
+            f" return false; unpack({member(f'{stream}{apart}{k}__payload')}, beat); return true;"
+        )
+
+    return [
         per_port("template<class B> void mac_rx(Design &d, int p, bool any, const B &beat)",
                  offer("mac_rx")),
         per_port("template<class B> void host_tx(Design &d, int p, bool any, const B &beat)",
@@ -193,6 +188,32 @@ def _names(component):
                      leaves(name), "return false;")
             for name in ("mac_tx", "host_rx")
         ),
+    ]  # fmt: skip
+
+
+def _memories(names, members, n_bytes):
+    """Memory ports, of which some only read or only write."""
+
+    def per_memory(head, body, tail="", *, way):
+        there = [k for k, name in enumerate(names) if f"{name}_{way}" in members]
+        cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in there)
+        return f"{head} {{ switch (k) {{ {cases} }} {tail} }}"
+
+    def read(k, wire):
+        return member(f"{names[k]}_read__{wire}")
+
+    def write(k, wire):
+        return member(f"{names[k]}_write__{wire}")
+
+    def asked(wires, address):
+        return lambda k: (
+            f"if (!({wires(k, address + 'valid')} & "
+            f"{wires(k, address + 'ready')} & 1)) return false; "
+            f"address = {wires(k, address + 'addr')}; "
+            f"length = {wires(k, address + 'len')} + 1; return true;"
+        )
+
+    return [
         per_memory("void read_data(Design &d, int k, bool any, const uint8_t *word, bool last, "
                    "bool wrong)",
                    lambda k: f"{read(k, 'rvalid')} = any; if (any && word) load<8 * N_BYTES>("
@@ -225,14 +246,13 @@ def _names(component):
         per_memory("bool write_taken(Design &d, int k, uint8_t *data, uint8_t *keep, bool &last)",
                    lambda k: f"if (!({write(k, 'wvalid')} & "
                    f"{write(k, 'wready')} & 1)) return false; std::memcpy(data, "
-                   f"&{write(k, 'wdata')}, {n}); std::memcpy(keep, "
-                   f"&{write(k, 'wstrb')}, {n // 8}); last = {write(k, 'wlast')} & 1; "
+                   f"&{write(k, 'wdata')}, {n_bytes}); std::memcpy(keep, "
+                   f"&{write(k, 'wstrb')}, {n_bytes // 8}); last = {write(k, 'wlast')} & 1; "
                    "return true;", "return false;", way="write"),
         per_memory("bool answer_taken(Design &d, int k)",
                    lambda k: f"return {write(k, 'bvalid')} & "
                    f"{write(k, 'bready')} & 1;", "return false;", way="write"),
     ]  # fmt: skip
-    return lines
 
 
 @cache

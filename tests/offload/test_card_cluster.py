@@ -23,6 +23,8 @@ WATCHDOG = 6000
 class Bench(GoldenPair):
     """Two cards with registers."""
 
+    align = 4096
+
     def __init__(self, *, watchdog=0, n_memory=N_MEMORY, n_elems=6000, thc=None, pauses=None):
         # one build for these and for hosts that speak in frames: tests/offload/test_host_cluster.py
         cluster = HostCluster if thc is None else CardCluster
@@ -35,14 +37,6 @@ class Bench(GoldenPair):
             n_packets=1024, settings={"t_probe": 40, "t_retry": 40}, thc=thc,
         )  # fmt: skip
         super().__init__(rtl, twin, pauses=pauses)
-        self.half = n_memory // 2
-
-    def job(self, id, elems, **fields):
-        told = {"tensor": id, "gen": 1, "source": self.at, "result": self.at + self.half}
-        self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
-        self.store(self.normal(elems, 8))
-        self.take(4 * elems, align=4096)
-        return job
 
     def status(self, id):
         return [host.ended[id].record.status for host in self.rtl.hosts]

@@ -52,18 +52,6 @@ class Bench(GoldenPair):
         )  # fmt: skip
         super().__init__(rtl, twin, pauses=pauses)
 
-    def job(self, id, elems, *, in_place=False, **fields):
-        told = {
-            "tensor": id,
-            "gen": 1,
-            "source": self.at,
-            "result": self.at + HALF * (not in_place),
-        }
-        self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
-        self.store(self.normal(elems, 8))
-        self.take(4 * elems)
-        return job
-
     def status(self, node, id):
         return self.rtl.hosts[node].ended[id].record.status
 
