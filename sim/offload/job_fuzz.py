@@ -9,7 +9,9 @@ fails, or that are aborted. All that golden cards say is compared, see
 import random
 from collections import Counter
 from dataclasses import asdict, replace
+from functools import cache
 
+import numpy as np
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.jobs import ELEM_BYTES
 from gradnic.models.schedule import builders
@@ -24,6 +26,7 @@ from .job_cluster import EVERYTHING
 from .job_judge import sound_watchdog
 from .job_list import PLACES, TOO_LONG, from_dicts
 from .job_run import cosim
+from .job_wanted import PACKET
 
 NETWORKS = (
     ("ring:2", "ring"), ("ring:3", "multitree"), ("ring:3", "ring"), ("ring:4", "multitree"),
@@ -45,6 +48,9 @@ LARGEST = 4000  # elements
 FAR = ("landing", "scratch")  # places of a long job
 LONG = (16_500, 20_000)  # of a job that landing areas and scratch of no other reach the end of
 N_TABLES = 4  # of a list, as cards are built
+N_ROWS, N_CHUNKS = 64, 64  # of a table, as cards are built
+PACKETS = (16, 32, 48, 80, 96, 176, 336)  # elements, beside PACKET
+MOST_PACKETS = 256  # of a job, about: cards are built for 1,024, of all chunks
 ALONE = 32  # and more: tensors of jobs that may not end, which none follows
 SLACK = 1.5  # of the time that a watchdog needs
 LONGEST = 60_000  # cycles of a watchdog that memory may wait for
@@ -149,6 +155,8 @@ def list_of(seed, k, built, lanes):
     link_bytes = max(1, built["port_bytes"] // rng.choice((1, 1, 2, 4)))
     foreign = 0.0 if built["queues"] else rng.choice((0.0, 0.0, 0.1, 0.5))
     t_probe = rng.choice((400, 2000))
+    longest = max((one.job.elems for one in posted if one.job.elems < TOO_LONG), default=1)
+    packet = rng.choice([n for n in PACKETS if longest < MOST_PACKETS * n] * 2 + [PACKET] * 5)
     options = {
         "link_bytes": link_bytes, "t_probe": t_probe, "memory_latency": rng.choice((10, 40, 300)),
         "at_share": rng.random() < 0.5 and not hosted,
@@ -159,15 +167,17 @@ def list_of(seed, k, built, lanes):
         "dram": rng.choice((None, None, ("ddr4-2400", 2, 4 * lanes, 250.0))),
         "n_active": n_active, "n_engines": n_engines, "foreign": foreign,
         "reaches": _reaches(rng, posted, n_nodes) if hosted else [],
-        "room": 0 if hosted else _room(rng, posted),
+        "room": 0 if hosted else _room(rng, posted), "packet": packet,
+        "corners": rng.choice((0.0, 0.0, 0.001, 0.1)),
+        "chunks": rng.choice(_cuts(topology, algorithm)),
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
-        table = compile_table(builders.build(parse(topology), algorithm))
+        table = _table(topology, algorithm, options["chunks"])
         wait = sound_watchdog(
             t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
             n_chunks=table.n_chunks * table.repeats,
-            memory_latency=options["memory_latency"], drops=bool(built["queues"]),
+            memory_latency=options["memory_latency"], drops=bool(built["queues"]), packet=packet,
         )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)
     may_wait = not options["room"]
@@ -176,6 +186,24 @@ def list_of(seed, k, built, lanes):
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
         "options": options, "built": built, "long": is_long,
     }  # fmt: skip
+
+
+@cache
+def _table(topology, algorithm, chunks):
+    options = {} if chunks is None else {"chunks": chunks}
+    return compile_table(builders.build(parse(topology), algorithm, **options))
+
+
+@cache
+def _cuts(topology, algorithm):
+    """Chunks of a root that one build of a card serves; None: as the algorithm has them."""
+    found = [None, None]
+    for chunks in (1, 2, 3):
+        table = _table(topology, algorithm, chunks)
+        rows = int(np.bincount(table.rows["node"]).max())
+        if rows <= N_ROWS and table.n_chunks * table.repeats <= N_CHUNKS:
+            found.append(chunks)
+    return found
 
 
 def _silence(rng, posted, n_nodes, options):

@@ -3,26 +3,28 @@
 from gradnic.interface.job import Collective, JobCodec, JobStatus
 
 from .cards import PROBES, again
-from .job_wanted import leaves_of, left_of, written_by
+from .job_wanted import PACKET, leaves_of, left_of, written_by
 
 HOP = 400  # cycles from a packet to the one that it becomes, beside memory's
 _WHOLE = ("source", "result", "residual", "kept")  # which an all-reduce goes through
 
 
 def sound_watchdog(t_probe, faults, jobs, link_bytes, *, n_nodes, n_chunks=0, memory_latency=40,
-                   drops=False):  # fmt: skip
+                   drops=False, packet=PACKET):  # fmt: skip
     """Cycles from which on a watchdog ends only jobs that some node never posts, at one row.
 
     A shorter one barks while PROBEs are on their way, or while links and memories are busy with
     other jobs, which depends on times that no golden card shares. It is no shorter than a job
     takes: a node where one before it failed begins it, and waits for others that are not there yet.
     n_chunks : of a table, whose PROBEs and answers may fill a link for longer than `t_probe`, and
-    then hold data up. drops : frames get lost in queues, too.
+    then hold data up. drops : frames get lost in queues, too. packet : elements of one, of which
+    those of fewer than 64 take longer for as many.
     """
     t_again = again(t_probe, n_chunks, link_bytes)
     late = faults.loss or faults.duplicate or drops or t_again > t_probe
     n_probes = PROBES if late else 4
     busy = 16 * sum(job.elems for job in jobs) / link_bytes  # four times their way
+    busy *= max(1, 64 / packet)
     n_rounds = 2 if any(job.codec == JobCodec.THC for job in jobs) else 1
     hop = 2 * memory_latency + HOP + faults.delay + faults.reorder
     return n_probes * t_again + n_rounds * 2 * n_nodes * hop + int(busy)

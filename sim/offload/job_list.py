@@ -209,31 +209,43 @@ def _width(fields):
 def check_apart(posted):
     """ValueError if a job reads or writes what another one writes: what comes of it would depend on
     times. Jobs with THC of one tensor follow each other, and one may go on with what another left,
-    unless one of them is aborted.
+    unless one of them is aborted. Jobs that no node posts both have memories apart.
 
     posted : without those that cards refuse, which neither read nor write.
     """
-    regions, aborted = [], {one.job for one in posted if one.abort is not None}
-    for job in (one.job for one in posted):  # regions: (first, stop, is written, job)
+    regions = []  # (first, stop, is written, whose)
+    for one in posted:
+        job = one.job
         size = ELEM_BYTES.get(job.kind, 4) * job.elems
-        regions += [(job.source, job.source + size, False, job)]
-        regions += [(job.result, job.result + size, True, job)]
+        regions += [(job.source, job.source + size, False, one)]
+        regions += [(job.result, job.result + size, True, one)]
         if job.feedback and job.codec == JobCodec.THC:
             for half in range(2):
                 at = job.residual_at(half)
-                regions.append((at, at + 4 * job.elems, half != job.half, job))
+                regions.append((at, at + 4 * job.elems, half != job.half, one))
     before = []
     for region in sorted(regions, key=lambda region: region[:2]):
-        first, stop, written, job = region
+        first, stop, written, one = region
         before = [other for other in before if other[1] > first]
         for *_, other_written, other in before:
-            follows = job.tensor == other.tensor and job.codec == other.codec == JobCodec.THC
-            follows = follows and not aborted & {job, other}
-            if other is not job and (written or other_written) and not follows:
-                writer, user = (job, other) if written else (other, job)
+            shares = other is not one and (written or other_written) and _meet(one, other)
+            if shares and not _follow(one, other):
+                writer, user = (one, other) if written else (other, one)
                 raise ValueError(
-                    f"job {user.id} must keep off what job {writer.id} writes, not share its byte "
-                    f"{first}"
+                    f"job {user.job.id} must keep off what job {writer.job.id} writes, not share "
+                    f"its byte {first}"
                 )
         if stop > first:
             before.append(region)
+
+
+def _meet(one, other):
+    """Whether some node posts both."""
+    return None in (one.nodes, other.nodes) or bool({*one.nodes} & {*other.nodes})
+
+
+def _follow(one, other):
+    """Whether one of them may go on with what the other left, whatever the order."""
+    jobs = one.job, other.job
+    thc = all(job.codec == JobCodec.THC for job in jobs)
+    return thc and jobs[0].tensor == jobs[1].tensor and one.abort is other.abort is None

@@ -26,6 +26,13 @@ from .job_list import TOO_LONG, check_apart
 from .job_places import beyond, places
 from .job_wanted import PACKET, bounded, cards_say, sums_of
 
+CORNERS = np.array(
+    [0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x80800000, 0x3F800000,
+     0xBF800000, 0x3F7FFFFF, 0x3F808000, 0x3F818000, 0x3A800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F7F8000,
+     0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF], np.uint32,
+).view(np.float32)  # fmt: skip
+"""Floats that codecs, sums and roundings may take for others: zeros, subnormals, powers of two and
+their neighbors, ties of BF16, the largest ones, infinities, NaNs."""
 MOST, SLOW = 20_000_000, 100  # cycles from then on, and for each element of all jobs
 NAMED = 1 << 24  # bytes of memory that jobs may name addresses of
 GOLDEN_ELEMS = 1 << 18  # of all jobs on all nodes, that golden cards take in seconds
@@ -67,7 +74,8 @@ class JobOutcome:
 def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_engines=0,
           faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=None,
           watchdog=0, p=0.0, at_share=False, dram=None, built=None, port_bytes=None, queues=None,
-          switches=None, foreign=0.0, reaches=(), room=0):  # fmt: skip
+          switches=None, foreign=0.0, reaches=(), room=0,
+          packet=PACKET, corners=0.0):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -84,7 +92,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     id of a job, bytes): the host reads them of its source then, by frames; with id -1 it writes
     them before, where no job reaches.
     room : elements that landing areas and scratch are made for, by which longer jobs are refused;
-    0: as many as the longest job has.
+    0: as many as the longest job has. packet : elements of a packet, a multiple of 16, of which
+    cards take PACKET at most. corners : share of values that are zeros, infinite, none, or as large
+    or small as there are, instead of normal ones.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -104,7 +114,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     if takes_all:
         built = _takes_all(posted, wants)
     built = {"port_bytes": port_bytes, "queues": queues, "switches": switches} | built
-    check_apart([one for one in short if _taken(one.job, tables, topology, built, n_memory)])
+    check_apart(
+        [one for one in short if _taken(one.job, tables, topology, built, n_memory, packet)]
+    )
     drops = bool(built["queues"] or built["switches"])
     t_probe = t_probe or probe_time(4 * lanes, built["port_bytes"] or 4 * lanes)
     for one in posted:  # told of before a card is built
@@ -114,12 +126,12 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     options = {key: value for key, value in built.items() if key != "host"}
     cluster = (ReachedCards if built.get("host") else JobCluster)(
         tables, topology, n_memory, longest, n_active=n_active, n_engines=n_engines,
-        n_bytes=4 * lanes, t_probe=t_probe, watchdog=watchdog, settings=settings, at_share=at_share,
-        **options,
+        n_bytes=4 * lanes, packet=packet, t_probe=t_probe, watchdog=watchdog, settings=settings,
+        at_share=at_share, **options,
     )  # fmt: skip
     if dram is not None:
         cluster.dram(dram, dram)
-    memory = _memories(n_nodes, cluster.n_memory, jobs)
+    memory = _memories(n_nodes, cluster.n_memory, jobs, corners)
     for node in range(n_nodes):
         cluster.memory(node)[:] = memory[node]
     late = _late(cluster, tables, posted)
@@ -145,13 +157,15 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         reference, want = "sums", sums_of(tables, posted, memory, settings, cluster.thc)
     if wants["gives_up"]:
         reference += ", less what was given up"
-        want |= bounded(tables, posted, memory, settings, cluster.thc, want, cluster.given_up)
+        want |= bounded(
+            tables, posted, memory, settings, cluster.thc, want, cluster.given_up, packet
+        )
     silence = sum(one.silent[-1] for one in posted if one.silent)
     link_bytes = link_bytes or cluster.port_bytes
     least = silence + sound_watchdog(
         t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
         n_chunks=max(plan.n_chunks for plan in cluster.plans), memory_latency=memory_latency,
-        drops=drops,
+        drops=drops, packet=packet,
     )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
@@ -173,11 +187,11 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     )  # fmt: skip
 
 
-def _taken(job, tables, topology, built, n_memory):
+def _taken(job, tables, topology, built, n_memory, packet):
     """Whether cards that are built so may take a job, when it is the first of its tensor."""
     takes = {name: built.get(name, name == "inc") for name in ("inc", "feedback", *EVERYTHING)}
     cards = golden.JobCluster(
-        tables, topology, 0, packet=PACKET, regions=[(0, n_memory)], thc=built.get("thc"), **takes
+        tables, topology, 0, packet=packet, regions=[(0, n_memory)], thc=built.get("thc"), **takes
     )
     return not cards.cards[0].refusal(job)
 
@@ -329,14 +343,17 @@ def _in_turn(calls):
     return make
 
 
-def _memories(n_nodes, n_bytes, jobs):
-    """uint8 (n_nodes, n_bytes): small normal values where sources are."""
+def _memories(n_nodes, n_bytes, jobs, corners=0.0):
+    """uint8 (n_nodes, n_bytes): small normal values where sources are, a share of `CORNERS`."""
     rng = np.random.default_rng(1)
     memory = np.zeros((n_nodes, n_bytes), np.uint8)
     for job in jobs:
         stop = job.source + 4 * job.elems
         if job.elems and stop <= n_bytes and job.source % 4 == 0:
             values = rng.standard_normal((n_nodes, job.elems)).astype(np.float32) / 64
+            if corners:
+                there = rng.random(values.shape) < corners
+                values[there] = rng.choice(CORNERS, int(there.sum()))
             if job.kind == Kind.BF16:
                 values, stop = bf16.narrow(values), job.source + 2 * job.elems
             memory[:, job.source : stop] = values.view(np.uint8)

@@ -17,7 +17,7 @@ from gradnic.models.schedule.all_reduce import add, run_table
 
 from gradnic.interface.job import JobCodec, JobStatus, Kind, Operation
 
-PACKET = 352
+PACKET = 352  # elements of a packet, as cards are built
 
 
 def cards_say(tables, topology, posted, memory, cluster, faults, settings, *, has_room=True):
@@ -29,7 +29,7 @@ def cards_say(tables, topology, posted, memory, cluster, faults, settings, *, ha
     areas = {"n_ranks": cluster.n_ranks, "landing": cluster.landing * cluster.n_bytes,
              "scratch": cluster.scratch_bytes}  # fmt: skip
     cards = golden.JobCluster(
-        tables, topology, memory.shape[1], n_active=cluster.n_active, packet=PACKET,
+        tables, topology, memory.shape[1], n_active=cluster.n_active, packet=cluster.packet,
         n_packets=cluster.n_packets, inceptionn=settings, settings=options,
         watchdog=20_000 if cluster.watchdog else 0, **cluster.built, **({} if has_room else areas),
     )  # fmt: skip
@@ -79,8 +79,11 @@ def sums_of(tables, posted, memory, settings, thc):
     return want
 
 
-def bounded(tables, posted, memory, settings, thc, want, given_up):
-    """What `cards_say` gives of the jobs that end well, of sums without what cards gave up."""
+def bounded(tables, posted, memory, settings, thc, want, given_up, packet=PACKET):
+    """What `cards_say` gives of the jobs that end well, of sums without what cards gave up.
+
+    packet : elements of one.
+    """
     made = {}
     for one in posted:
         job = one.job
@@ -98,7 +101,7 @@ def bounded(tables, posted, memory, settings, thc, want, given_up):
             at = job.residual_at(job.half)
             x = x + memory[:, at : at + 4 * job.elems].copy().view(np.float32)
         wanted = ends(
-            job, tables[job.table], x, given_up.get((job.tensor, job.gen), {}), packet=PACKET,
+            job, tables[job.table], x, given_up.get((job.tensor, job.gen), {}), packet=packet,
             inceptionn=settings, thc=thc,
         )  # fmt: skip
         for node, (ended, values, here) in enumerate(wanted):

@@ -179,6 +179,7 @@ def test_a_watchdog_that_is_short_ends_jobs_by_time(tmp_path, watchdog):
 
 
 THC = {"elems": 64, "codec": "thc", "feedback": True, "tensor": 7, "residual": 64}
+APART = {"elems": 16, "result": 4096, "nodes": [0, 2]}
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,10 @@ THC = {"elems": 64, "codec": "thc", "feedback": True, "tensor": 7, "residual": 6
         ([{"elems": 16, "result": 4096}, {"elems": 16, "result": 4096, "codec": 7}],
          None, None, None),
         ([{"elems": 16, "source": 4097}, {"elems": 16, "result": 4096}], None, None, None),
+        ([APART, APART | {"nodes": [1]}], None, None, None),  # other nodes' memories
+        ([APART, {"elems": 16, "source": 4096, "nodes": [2]}], 1, 0, 4096),
+        ([APART, {"elems": 16, "source": 4096}], 1, 0, 4096),
+        ([THC, THC | {"half": 1, "gen": 3, "abort": 9}], 0, 1, 4096),
     ],
 )  # fmt: skip
 def test_jobs_keep_off_what_others_write(told, user, writer, byte, monkeypatch):

@@ -67,6 +67,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         seen |= {"long"} if case["long"] else set()
         seen |= {"room"} if case["options"]["room"] else set()
         seen |= {("reached", id < 0) for _, _, id, _ in case["options"]["reaches"]}
+        seen |= {(name, case["options"][name]) for name in ("packet", "corners", "chunks")}
     for one in (one for case in cases for one in case["posted"]):
         job = one.job
         seen |= {
@@ -90,6 +91,9 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
     wanted |= {("queues", held) for held in (None, *job_fuzz.QUEUES)}
     wanted |= {("others", share) for share in (0.0, 0.1, 0.5)}
     wanted |= {("reached", False), ("reached", True)}
+    wanted |= {("packet", n) for n in (*job_fuzz.PACKETS, job_run.PACKET)}
+    wanted |= {("corners", share) for share in (0.0, 0.001, 0.1)}
+    wanted |= {("chunks", n) for n in (None, 1, 2, 3)}
     wanted |= {("silent", place) for place in job_list.PLACES}
     wanted |= {("errors", 2), ("errors", 4)}  # for ever, for a time
     assert wanted | {"in place", "partly", "aborted", "misses", "room", *job_list.PLACES} <= seen
@@ -98,7 +102,7 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
 def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
     """And with golden cards whose results have one bit of their own."""
     monkeypatch.setattr(job_fuzz, "card_of", lambda seed: BUILT)
-    told = job_fuzz.fuzz(8, seed=1)
+    told = job_fuzz.fuzz(8, seed=7)
     assert told["jobs"] >= 8
     assert told["statuses"]["done"] > 4
     golden = job_run.cards_say
@@ -112,7 +116,7 @@ def test_a_list_agrees_and_one_that_differs_is_told(monkeypatch):
 
     monkeypatch.setattr(job_run, "cards_say", wrong)
     with pytest.raises(job_fuzz.Differs, match=r"list 0: job .* 1 bytes of what it leaves") as told:
-        job_fuzz.fuzz(8, seed=1)  # none of whose jobs lets a share miss
+        job_fuzz.fuzz(8, seed=7)  # none of whose jobs lets a share miss
     assert told.value.case["list"] == 0
     assert told.value.case["jobs"]
 
