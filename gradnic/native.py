@@ -15,14 +15,17 @@ from gradnic.build_cache import build_root, kept
 
 @cache
 def library(source: Path, *, build: bool = True) -> ctypes.CDLL | None:
-    """The library of one C++ file; compiling takes seconds, once, into ``build/native``.
+    """The library of a C++ file, which may include headers beside it.
+
+    Compiling takes seconds, once, into ``build/native``.
 
     build : False: only if it is there already. None where there is no compiler (``CXX``, else g++)
     or no filelock to compile under. `gradnic.processes.ToolError` if the compiler fails.
     """
     compiler = os.environ.get("CXX", "g++")
     command = [compiler, "-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
-    named = hashlib.sha256("\0".join([source.read_text(), *command]).encode()).hexdigest()[:20]
+    texts = [one.read_text() for one in (source, *sorted(source.parent.glob("*.h")))]
+    named = hashlib.sha256("\0".join([*texts, *command]).encode()).hexdigest()[:20]
     folder = build_root() / "native" / f"{source.stem}-{named}"
     if not folder.exists():
         if not build or shutil.which(compiler) is None or find_spec("filelock") is None:

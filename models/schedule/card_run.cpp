@@ -7,37 +7,25 @@
 #include <tuple>
 #include <vector>
 
+#include "loop.h"
+
 namespace {
 
-struct Input {  // as card_run.py lays it out
-	int64_t n_messages, n_rows, n_links, n_nodes, n_free;
+struct Own {  // as card_run.py lays it out
+	int64_t n_links;
 	int64_t packet, head, between, whole, run, chunk;  // floats, bytes, packets, floats
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
 	int64_t inside, reads, ranges, adding, raw, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
 	int64_t told, land, taken, end, heads, addressed;
-	const int64_t *path_start;  // n_paths + 1
-	const int32_t *hops, *back;  // of each path: links, and those of the way back
+	const int32_t *back;  // of each path: links of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
-	const int32_t *source, *port, *path_of, *dst;  // of links: the node they leave; of messages
-	const uint8_t *reduces;
-	const int64_t *row_floats, *wait, *cutting;
-	int64_t *need;
-	const int32_t *terminal;  // source of a terminal row, or -1
-	const int32_t *node, *message_row;
-	const int64_t *send_start, *feed_start;
-	const int32_t *feeds, *feed_count;
-	const int64_t *turn_start;  // n_nodes + 1
-	const int64_t *free_rows;
-	double *busy;  // of links: bytes that went
-	int (*progress)(double share);
+	const int32_t *source, *port;  // of links: the node they leave, the port they come to
+	const int64_t *cutting;  // of rows
 };
 
-struct Output {
-	double finish;
-	int64_t delivered, parked;
-};
+struct Input : Counts, Own, Traffic {};
 
 enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, TAKE, HEAD, FRAMED };
 
@@ -144,22 +132,7 @@ struct Loop {
 
 	// Rows
 
-	void supply(int64_t source, double now) {
-		for (int64_t i = in.feed_start[source]; i < in.feed_start[source + 1]; i++) {
-			int64_t row = in.feeds[i];
-			in.need[row] -= in.feed_count[i];
-			if (!in.need[row]) wake(row, now);
-		}
-	}
-
-	void wake(int64_t row, double now) {
-		int32_t v = in.node[row];
-		if (row != turn[v]) return;
-		for (; row < in.turn_start[v + 1] && !in.need[row]; row = turn[v]) {
-			turn[v] = row + 1;
-			issue(row, now);
-		}
-	}
+	void wake(int64_t row, double now) { issue_in_turn(*this, row, now); }
 
 	void issue(int64_t row, double now) {
 		int32_t v = in.node[row];
@@ -470,7 +443,7 @@ struct Loop {
 			parked[v] += in.row_floats[in.message_row[m]];
 			out.parked = std::max(out.parked, parked[v]);
 		}
-		supply(m, now);
+		supply(*this, m, now);
 	}
 
 	void run() {
@@ -549,7 +522,7 @@ struct Loop {
 				last_stop = now;
 				enter(at, now + in.frees);
 				break;
-			case FINAL: supply(at, now); break;
+			case FINAL: supply(*this, at, now); break;
 			case DONE:
 				out.delivered++;
 				done(at, now);

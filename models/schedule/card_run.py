@@ -27,22 +27,16 @@ from .ethernet_cards import CONTROL, HEAD, PACKET, WIRE_MORE
 _LOOP = CompiledLoop(
     Path(__file__).with_suffix(".cpp"),
     (
-        "n_messages", "n_rows", "n_links", "n_nodes", "n_free", "packet", "head", "between",
-        "whole", "run", "chunk", "n_bytes", "port_bytes", "store", "first", "turn", "own", "due",
-        "lead", "next_peer", "next_run", "places", "frees", "look", "step", "compare", "heard",
-        "inside", "reads", "ranges", "adding", "raw", "tell", "control", "gate", "divide", "judge",
-        "hear", "scan", "scan_down", "per_packet", "told", "land", "taken", "end", "heads",
-        "addressed",
+        "n_links", "packet", "head", "between", "whole", "run", "chunk", "n_bytes", "port_bytes",
+        "store", "first", "turn", "own", "due", "lead", "next_peer", "next_run", "places", "frees",
+        "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "raw", "tell",
+        "control", "gate", "divide", "judge", "hear", "scan", "scan_down", "per_packet", "told",
+        "land", "taken", "end", "heads", "addressed",
     ),
     (),
     {
-        "path_start": np.int64, "hops": np.int32, "back": np.int32, "speed": np.float64,
-        "latency": np.float64, "source": np.int32, "port": np.int32, "path_of": np.int32,
-        "dst": np.int32, "reduces": np.uint8, "row_floats": np.int64, "wait": np.int64,
-        "cutting": np.int64, "need": np.int64, "terminal": np.int32, "node": np.int32,
-        "message_row": np.int32, "send_start": np.int64, "feed_start": np.int64,
-        "feeds": np.int32, "feed_count": np.int32, "turn_start": np.int64,
-        "free_rows": np.int64, "busy": np.float64,
+        "back": np.int32, "speed": np.float64, "latency": np.float64, "source": np.int32,
+        "port": np.int32, "cutting": np.int64,
     },
     ("need", "busy"),
 )  # fmt: skip
@@ -59,24 +53,15 @@ def run(traffic, topology, network, progress):
     t, cards = traffic, network.cards
     given = {
         **asdict(cards.times), **asdict(cards.parts), "port_bytes": cards.port_bytes,
-        "run": cards.run, "store": cards.store, "n_messages": len(t.path), "n_rows": len(t.need),
-        "n_links": topology.n_links, "n_nodes": t.n_nodes, "n_free": len(t.free_rows),
+        "run": cards.run, "store": cards.store, "n_links": topology.n_links,
         "packet": PACKET, "head": HEAD, "between": WIRE_MORE, "whole": CONTROL,
         "chunk": t.chunk_floats,
-        "path_start": np.cumsum([0, *(len(path) for path in t.paths)]),
-        "hops": np.concatenate(t.paths),
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
         "speed": topology.bandwidth * network.link_bytes_per_cycle,
         "latency": topology.latencies(network.link_latency), "source": topology.links[:, 0],
-        "port": _ports(topology), "path_of": t.path, "dst": t.dst, "reduces": t.is_reduce,
-        "row_floats": t.row_floats, "wait": t.wait, "cutting": _cutting(t), "need": t.need,
-        "terminal": t.terminal_source, "node": t.node, "message_row": t.message_row,
-        "send_start": t.send_start, "feed_start": t.feed_start, "feeds": t.feeds,
-        "feed_count": t.feed_count,
-        "turn_start": [*t.first_rows, len(t.need)], "free_rows": t.free_rows,
-        "busy": np.zeros(topology.n_links),
+        "port": _ports(topology), "cutting": _cutting(t),
     }  # fmt: skip
-    result, changed = _LOOP.run(given, progress)
+    result, changed = _LOOP.run(t, topology.n_links, given, progress)
     return result.finish, result.delivered, result.parked, changed["busy"], changed["need"]
 
 

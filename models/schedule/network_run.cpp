@@ -10,14 +10,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "loop.h"
+
 namespace {
 
-struct Input {  // as network_run.py lays it out
-	int64_t n_messages, n_rows, n_places, n_nodes, n_free, n_pools;
+struct Own {  // as network_run.py lays it out
+	int64_t n_places, n_pools;
 	int64_t window, together, turn;
 	double start, receive, credit;
-	const int64_t *path_start;  // n_paths + 1
-	const int32_t *hops, *pools;  // place, and the buffer behind it, of each hop
+	const int32_t *pools;  // the buffer behind each hop
 	const double *rate;  // of paths
 	const double *latency;  // of places
 	double *room;  // of places
@@ -26,27 +27,14 @@ struct Input {  // as network_run.py lays it out
 	const uint8_t *mixed;  // of places
 	const double *pool_size, *pool_grain;  // of buffers
 	const int64_t *queue_start;  // n_places + 1: where a place's flags begin
-	const int32_t *path_of, *dst, *position, *message_row;
-	const uint8_t *reduces;
-	double *cycles;  // of messages
-	const double *wire;  // of messages
-	const int64_t *lead, *adds, *sending, *work, *first_block, *row_floats, *wait;  // of rows
-	int64_t *need;
-	const int32_t *terminal;  // source of a terminal row, or -1
-	const int32_t *node;
-	const int64_t *send_start, *feed_start;
-	const int32_t *feeds, *feed_count;
-	const int64_t *turn_start;  // n_nodes + 1
-	const int64_t *n_slots;
-	const int64_t *free_rows;
-	double *busy;  // of places: bytes that went
-	int (*progress)(double share);
+	const int32_t *position;  // of messages
+	double *cycles;
+	const double *wire;
+	const int64_t *lead, *adds, *sending, *work, *first_block;  // of rows
+	const int64_t *n_slots;  // of nodes
 };
 
-struct Output {
-	double finish;
-	int64_t delivered, parked;
-};
+struct Input : Counts, Own, Traffic {};
 
 enum Kind : int32_t { RELEASE, PART, READY, HEAD, DONE, FINAL };
 
@@ -478,25 +466,12 @@ struct Run {
 		}
 	}
 
-	void supply(int64_t source, double now) {
-		for (int64_t i = in.feed_start[source]; i < in.feed_start[source + 1]; i++) {
-			int64_t row = in.feeds[i];
-			in.need[row] -= in.feed_count[i];
-			if (!in.need[row]) wake(row, now);
-		}
-	}
-
 	void wake(int64_t row, double now) {
-		if (!in.together) return issue_row(row, now);
-		int32_t v = in.node[row];
-		if (row != turn[v]) return;
-		for (; row < in.turn_start[v + 1] && !in.need[row]; row = turn[v]) {
-			turn[v] = row + 1;
-			issue_row(row, now);
-		}
+		if (in.together) return issue_in_turn(*this, row, now);
+		issue(row, now);
 	}
 
-	void issue_row(int64_t row, double now) {
+	void issue(int64_t row, double now) {
 		int32_t v = in.node[row];
 		parked[v] -= in.wait[row] * in.row_floats[row];
 		if (in.terminal[row] >= 0) {
@@ -541,7 +516,7 @@ struct Run {
 				ready[first].push({in.position[m], m});
 				serve(first, now, m);
 			} else if (event.kind == FINAL) {
-				supply(m, now);
+				supply(*this, m, now);
 			} else if (event.kind == HEAD) {
 				int32_t ahead = place_of(m, event.place);
 				waiting[ahead].push_back({m, event.place});
@@ -556,7 +531,7 @@ struct Run {
 					parked[v] += in.row_floats[in.message_row[m]];
 					out.parked = std::max(out.parked, parked[v]);
 				}
-				supply(m, now);
+				supply(*this, m, now);
 			}
 			for (int64_t one : gone) worms.erase(one);
 			gone.clear();
