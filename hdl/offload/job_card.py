@@ -256,11 +256,9 @@ class JobCard(HostedCard):
         ]
         was_waiting = Signal()
         leaves = (window if self.side is None else core).completions.ready
-        m.d.sync += was_waiting.eq(window.record_valid)
+        m.d.sync += was_waiting.eq(window.record_valid & ~leaves)  # the next one counts anew
         m.d.comb += [
-            bank.events.ended.eq(
-                (window.record_valid & ~was_waiting) | (window.record_valid & leaves)
-            ),
+            bank.events.ended.eq(window.record_valid & ~was_waiting),
             bank.events.overrun.eq(window.overrun),
             bank.events.failed.eq(core.failed.any()),
             bank.events.outside.eq(core.refused.any()),
