@@ -9,6 +9,7 @@ pipeline is played cycle by cycle, so misaligned registers show.
 
 import ctypes
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from gradnic.hdl.top.rtlil import to_rtlil
 from gradnic import build_cache
 
 from . import tools
-from .gates import GATES
+from .gates import GATES, HEADER
 
 WORDS = 256  # that one vector holds
 _SCRIPT = """
@@ -28,22 +29,9 @@ opt_clean
 write_json gates.json
 """
 _LOOP = r"""
-#include <cstdint>
-#include <cstring>
-typedef uint32_t V __attribute__((vector_size(32)));
+#include "gates.h"
 
-// Bit j of vector k <-> bit k of vector j, in each of the eight columns; word 8 k + c is column c
-// of vector k, so that words load as they lie.
-static void transpose(V a[32]) {
-	uint32_t mask = 0xffff;
-	for (int step = 16; step; step >>= 1, mask ^= mask << step)
-		for (int k = 0; k < 32; k = ((k | step) + 1) & ~step) {
-			V t = ((a[k] >> step) ^ a[k | step]) & mask;
-			a[k] ^= t << step;
-			a[k | step] ^= t;
-		}
-}
-
+// Word 8 k + c is column c of vector k, so that words load as they lie.
 static void to_planes(const uint32_t *words, V *planes) {
 	std::memcpy(planes, words, 32 * sizeof(V));
 	transpose(planes);
@@ -75,6 +63,7 @@ class Pipeline:
             text,
             repr((self.words, self.outputs)),
             Path(__file__).read_text(),
+            HEADER.read_text(),
             tools.yosys_version(),
         )
         root = tools.build_root() / "bitslice"
@@ -110,7 +99,9 @@ class Pipeline:
         code, settings = self._code(module)
         (work / "pipeline.cpp").write_text(code)
         (work / "settings.json").write_text(json.dumps(settings))
+        shutil.copy(HEADER, work)
         flags = ["-std=c++17", "-O2", "-march=native", "-fPIC", "-shared", "-w"]
+        flags += [f"-DN_COPIES={WORDS}"]
         command = [tools.compiler(), *flags, "pipeline.cpp", "-o", "pipeline.so"]
         tools.call(command, folder=work, timeout=600, log="compiler.log")
 
