@@ -57,9 +57,6 @@ class JobDriver(OffloadDriver):
         read: Callable,
         write: Callable,
         *,
-        n_ports: int | None = None,
-        n_ranks: int | None = None,
-        n_bytes: int | None = None,
         n_rows: int | None = None,
         n_chunks: int | None = None,
         n_peers: int | None = None,
@@ -68,7 +65,7 @@ class JobDriver(OffloadDriver):
         n_tables: int | None = None,
         **options,
     ) -> None:
-        super().__init__(read, write, n_ports=n_ports, n_ranks=n_ranks, n_bytes=n_bytes, **options)
+        super().__init__(read, write, **options)
         self.map = job_card.REGISTERS
         more = {
             "rows": n_rows, "chunks": n_chunks, "peers": n_peers, "n_active": n_active,

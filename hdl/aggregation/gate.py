@@ -44,8 +44,7 @@ class Gate(wiring.Component):
     Parameters
     ----------
     n_bytes, n_ports, n_jobs : int
-        Bytes of a beat, 16, 32 or 64; pairs of ports, 1 to 32; places in the table of jobs, 1 to
-        16.
+        As of `ContributionParser`.
 
     Members
     -------

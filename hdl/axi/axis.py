@@ -179,10 +179,8 @@ class AxisSender(wiring.Component):
 
     Parameters
     ----------
-    n_bytes : int
-        Bytes per beat, see `FrameBeat`.
-    meta_width : int
-        Bits of side band above the bad bit.
+    n_bytes, meta_width : int
+        As of `AxisReceiver`.
 
     Members
     -------

@@ -32,10 +32,8 @@ class ThcDecoder(wiring.Component):
 
     Parameters
     ----------
-    lanes : int
-        Floats per cycle: 2, 4, 8, 16 or 32.
-    block : int
-        Largest block: 64, 256, 1024 or 4096.
+    lanes, block : int
+        As of `gradnic.hdl.thc.norm.ThcNorm`.
     lends : bool
         As of `gradnic.hdl.thc.encoder.ThcEncoder`.
 

@@ -35,10 +35,8 @@ class ThcEncoder(wiring.Component):
 
     Parameters
     ----------
-    lanes : int
-        Floats per cycle: 2, 4, 8, 16 or 32.
-    block : int
-        Largest block: 64, 256, 1024 or 4096.
+    lanes, block : int
+        As of `gradnic.hdl.thc.norm.ThcNorm`.
     levels : bool
         True: the levels of the indices leave, too.
     lends : bool
