@@ -10,8 +10,8 @@ STORE = "what is answered, and what a job owns, are slots of the store: its uppe
 TAILS = "no more tasks are at work than it has places, and they begin three cycles apart"
 NUMBERS = "the bit that decides is never 1: a sum has 64 beats at most"
 ARGUED = {
-    r"-mode inv .*-wire rule\.(sweep\.)?erase_place -wirebit 0 ": "both sets of a slot are forgotten, in "
-    "the other order",
+    r"-mode inv .*-wire rule\.(sweep\.)?erase_place -wirebit 0 ": "both sets of a slot are "
+    "forgotten, in the other order",
     r"-mode const0 .*-wire adder\.out\.(before_last|number) -wirebit ([7-9]|1\d) ": "a sum has 64 "
     "beats at most",
     r"-mode cnot1 .*-ctrlbit ([7-9]|1\d) -wire adder\.out\.(before_last|number) ": NUMBERS,
