@@ -39,16 +39,22 @@ class Network:
     flow : str
         ``message``: one head per message; ``packet``: one per packet.
     reduce_per_cycle : float
-        Floats that a node adds per cycle to one message or result. A switch that sums
-        (`in_network`) adds, and reads, as fast as its links bring it, where that is more.
+        Floats that a node adds per cycle to one message or result, and to all of them together
+        where it reads more than that. A switch that sums (`in_network`) adds, and reads, as fast as
+        its links bring it, where that is more.
     merge_above : int
         Where a chunk gets more contributions than this, all but the last are added as they come.
     read_per_cycle, block : float, int
         Floats that a node reads from memory per cycle, once per contribution, for all its messages;
         and how many of one message before it turns to another: messages that start together wait
         for each other's first block, and have their share of the rate. block 0: without all that.
-    wire_ratio : float
-        Bytes on the wire per byte of floats: 1 without a codec.
+    wire_ratio, gather_ratio : float, float or None
+        Bytes on the wire per byte of floats, 1 without a codec; of results on their way back, None:
+        the same.
+    fills : bool
+        What is coded fills packets; else a coded packet goes for each raw one.
+    engine : float
+        Bytes of floats per cycle that a message's codec takes; heads pass beside it.
     buffer : int
         Bytes of the buffer at the end of each link, times its bandwidth: what its sender has
         credits for, and what a switch holds, of all messages together, while outputs are busy; see
@@ -85,6 +91,9 @@ class Network:
     read_per_cycle: float = 32
     block: int = 256
     wire_ratio: float = 1.0
+    gather_ratio: float | None = None
+    fills: bool = True
+    engine: float = math.inf
     buffer: int = 5088
     credit: int = 0
     start: int = 20
@@ -98,13 +107,15 @@ class Network:
 
     def __post_init__(self) -> None:
         for name in ("link_bytes_per_cycle", "packet", "reduce_per_cycle", "read_per_cycle",
-                     "wire_ratio", "buffer"):  # fmt: skip
+                     "wire_ratio", "engine", "buffer"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         for name in ("link_latency", "head", "start", "issue", "receive", "add", "turn", "block",
                      "credit"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.gather_ratio is not None and not self.gather_ratio > 0:
+            raise ValueError(f"gather_ratio must be above 0, not {self.gather_ratio}")
         if self.window < 1:
             raise ValueError(f"window must be 1 or more, not {self.window}")
         if self.flow not in ("message", "packet"):
@@ -112,10 +123,13 @@ class Network:
         if self.order not in ("port", "node"):
             raise ValueError(f"order must be port or node, not {self.order!r}")
 
-    def wire_bytes(self, floats: np.ndarray) -> np.ndarray:
+    def wire_bytes(self, floats: np.ndarray, is_reduce: np.ndarray) -> np.ndarray:
         """Bytes on a link of messages with these numbers of floats, heads included."""
-        payload = np.ceil(floats * (FLOAT_BYTES * self.wire_ratio))
-        packets = np.ceil(payload / self.packet) if self.flow == "packet" else payload > 0
+        back = self.wire_ratio if self.gather_ratio is None else self.gather_ratio
+        ratio = np.where(is_reduce, self.wire_ratio, back)
+        payload = np.ceil(floats * (FLOAT_BYTES * ratio))
+        raw = payload if self.fills else np.ceil(payload / np.minimum(ratio, 1.0))
+        packets = np.ceil(raw / self.packet) if self.flow == "packet" else payload > 0
         return payload + packets * self.head
 
 
@@ -221,9 +235,10 @@ class _Run:
         if interfaces:
             rate = [min(r, unit) for r in rate]
         self.rate = rate
-        bytes_on_wire = self.wire = network.wire_bytes(traffic.floats)
-        rates = np.array(rate)[traffic.path]
-        cycles = np.ceil(bytes_on_wire / rates - 1e-9).astype(np.int64)
+        bytes_on_wire = self.wire = network.wire_bytes(traffic.floats, traffic.is_reduce)
+        coding = traffic.floats * (FLOAT_BYTES / network.engine)
+        cycles = np.maximum(bytes_on_wire / np.array(rate)[traffic.path], coding)
+        cycles = np.ceil(cycles - 1e-9).astype(np.int64)
         # sums are made while they are sent, a pass per contribution
         switch = traffic.node >= topology.n_owners
         merged = switch | (traffic.wait > network.merge_above)
@@ -233,6 +248,12 @@ class _Run:
         brought = np.where(switch, brought[traffic.node], 0)  # floats a cycle
         add_rate = np.maximum(network.reduce_per_cycle, brought)
         adds = np.ceil(traffic.row_floats * self.ranks / add_rate).astype(np.int64)
+        # what a node's one adder does for a row, and before that for each chunk but the last; one
+        # that is as fast as reading has what it adds from there
+        bound = ~switch & (network.reduce_per_cycle < network.read_per_cycle)
+        self.adding = np.where(bound, adds, 0)
+        chunk = traffic.row_floats / (traffic.count * network.reduce_per_cycle)
+        self.merging = np.where(bound & merged, np.ceil(chunk), 0).astype(np.int64)
         if network.block:  # a block's sums go round the adder, rank by rank
             whole, part = np.divmod(traffic.row_floats, network.block)
             blocks = whole + ((whole > 0) & (part > 0))  # turns of a lone short one are in `add`
@@ -284,6 +305,7 @@ class _Run:
         t, network = self.traffic, self.network
         lead, wait, row_floats = self.lead.tolist(), t.wait.tolist(), t.row_floats.tolist()
         adds, sending = self.adds.tolist(), self.sending.tolist()
+        adding, merging = self.adding.tolist(), self.merging.tolist()
         dst, floats, reduces = t.dst.tolist(), t.floats.tolist(), t.is_reduce.tolist()
         need, terminal = t.need.tolist(), t.terminal_source.tolist()
         feeds, feed_count = t.feeds.tolist(), t.feed_count.tolist()
@@ -299,6 +321,7 @@ class _Run:
         turns = [0] * t.n_nodes  # when a node's datapath has read the first block of all messages
         backlog = [0] * t.n_nodes  # and when all of them
         summing = [0] * t.n_nodes  # and when its last terminal row is summed
+        adder = [0] * t.n_nodes  # and when its adder has made all sums
         events = []
         finish = parked_most = delivered = 0
 
@@ -312,12 +335,26 @@ class _Run:
             backlog[v] = max(backlog[v], now) + work[row]
             return begin
 
+        def add(v, cycles, now):
+            """When node v's adder, asked now, has worked for so many more cycles."""
+            adder[v] = max(adder[v], now) + cycles
+            return adder[v]
+
+        def merge(m, now):
+            """Message m has come: meanwhile its chunks were added, but where it is the last."""
+            for i in range(feed_start[m], feed_start[m + 1]):
+                row = feeds[i]
+                if merging[row] and need[row] > feed_count[i]:
+                    add(node[row], merging[row] * feed_count[i], now - cycles[m])
+
         def read(m, now, idle):
-            """Message m starts: it has its share of what its node reads."""
+            """Message m starts: it has its share of what its node reads and adds."""
             row = message_row[m]
             v = node[row]
             begin = take(v, row, now)
             share = min(backlog[v] - now, work[row] * n_slots[v])
+            if adding[row]:
+                share = max(share, add(v, adding[row], now) - now)
             cycles[m] = max(cycles[m], share) + (begin - now) * idle
 
         worms = Worms(self, push, read)
@@ -355,9 +392,11 @@ class _Run:
                 if network.turn:  # one slot for all of a node's terminal rows
                     begin = max(begin, summing[v])
                     summing[v] = begin + lead[row] + adds[row]
-                begin += lead[row]
-                finish = max(finish, begin + adds[row])
-                push((begin + max(0, adds[row] - sending[row]), FINAL, terminal[row]))
+                end = begin + lead[row] + adds[row]
+                if adding[row]:
+                    end = max(end, add(v, adding[row], now) + lead[row])
+                finish = max(finish, end)
+                push((end - min(adds[row], sending[row]), FINAL, terminal[row]))
             for m in range(send_start[row], send_start[row + 1]):
                 if cycles[m]:
                     push((now + lead[row], READY, m))
@@ -390,6 +429,7 @@ class _Run:
                 v = dst[m]
                 parked[v] += floats[m]
                 parked_most = max(parked_most, parked[v])
+                merge(m, now)
                 supply(m, now)
         return self.result(finish, delivered, parked_most, worms.busy, need)
 

@@ -30,7 +30,7 @@ struct Own {  // as network_run.py lays it out
 	const int32_t *position;  // of messages
 	double *cycles;
 	const double *wire;
-	const int64_t *lead, *adds, *sending, *work, *first_block;  // of rows
+	const int64_t *lead, *adds, *adding, *merging, *sending, *work, *first_block;  // of rows
 	const int64_t *n_slots;  // of nodes
 };
 
@@ -127,7 +127,7 @@ struct Run {
 	std::vector<std::vector<Stage *>> sending;
 	std::unordered_map<int64_t, std::vector<Stage>> worms;
 	std::vector<int64_t> gone;  // of these, in this event
-	std::vector<double> turns, backlog, summing;
+	std::vector<double> turns, backlog, summing, adder;
 	Least<Event> events;
 
 	Run(const Input &in, Output &out)
@@ -136,7 +136,8 @@ struct Run {
 	      turn(in.turn_start, in.turn_start + in.n_nodes),
 	      started(in.queue_start[in.n_places]), spent(in.n_places), free(in.n_pools),
 	      spare(in.pool_size, in.pool_size + in.n_pools), again(in.n_pools, -1),
-	      sending(in.n_pools), turns(in.n_nodes), backlog(in.n_nodes), summing(in.n_nodes) {
+	      sending(in.n_pools), turns(in.n_nodes), backlog(in.n_nodes), summing(in.n_nodes),
+	      adder(in.n_nodes) {
 		for (int64_t p = 0; p < in.n_places; p++)
 			if (in.credits[p]) spent[p].push_back({0, 0, in.credits[p]});
 		for (int64_t p = 0; p < in.n_pools; p++) free[p].push_back({0, 0, in.pool_size[p]});
@@ -170,11 +171,24 @@ struct Run {
 		return begin;
 	}
 
+	double add(int32_t v, int64_t cycles, double now) {
+		return adder[v] = std::max(adder[v], now) + cycles;
+	}
+
+	void merge(int64_t m, double now) {
+		for (int64_t i = in.feed_start[m]; i < in.feed_start[m + 1]; i++) {
+			int64_t row = in.feeds[i];
+			if (in.merging[row] && in.need[row] > in.feed_count[i])
+				add(in.node[row], in.merging[row] * in.feed_count[i], now - in.cycles[m]);
+		}
+	}
+
 	void read(int64_t m, double now, bool idle) {
 		int64_t row = in.message_row[m];
 		int32_t v = in.node[row];
 		double begin = take(v, row, now);
 		double share = std::min(backlog[v] - now, double(in.work[row] * in.n_slots[v]));
+		if (in.adding[row]) share = std::max(share, add(v, in.adding[row], now) - now);
 		in.cycles[m] = std::max(in.cycles[m], share) + (idle ? begin - now : 0);
 	}
 
@@ -480,10 +494,11 @@ struct Run {
 				begin = std::max(begin, summing[v]);
 				summing[v] = begin + in.lead[row] + in.adds[row];
 			}
-			begin += in.lead[row];
-			out.finish = std::max(out.finish, begin + in.adds[row]);
-			double after = double(std::max<int64_t>(0, in.adds[row] - in.sending[row]));
-			events.push({begin + after, FINAL, 0, in.terminal[row], 0});
+			double end = begin + in.lead[row] + in.adds[row];
+			if (in.adding[row]) end = std::max(end, add(v, in.adding[row], now) + in.lead[row]);
+			out.finish = std::max(out.finish, end);
+			int64_t over = std::min(in.adds[row], in.sending[row]);
+			events.push({end - double(over), FINAL, 0, in.terminal[row], 0});
 		}
 		for (int64_t m = in.send_start[row]; m < in.send_start[row + 1]; m++) {
 			if (in.cycles[m]) {
@@ -530,6 +545,7 @@ struct Run {
 					int32_t v = in.dst[m];
 					parked[v] += in.row_floats[in.message_row[m]];
 					out.parked = std::max(out.parked, parked[v]);
+					merge(m, now);
 				}
 				supply(*this, m, now);
 			}

@@ -23,8 +23,8 @@ _LOOP = CompiledLoop(
         "capacity": np.float64, "credits": np.float64, "round_trip": np.float64, "mixed": np.uint8,
         "pool_size": np.float64, "pool_grain": np.float64, "queue_start": np.int64,
         "position": np.int32, "cycles": np.float64, "wire": np.float64, "lead": np.int64,
-        "adds": np.int64, "sending": np.int64, "work": np.int64, "first_block": np.int64,
-        "n_slots": np.int64,
+        "adds": np.int64, "adding": np.int64, "merging": np.int64, "sending": np.int64,
+        "work": np.int64, "first_block": np.int64, "n_slots": np.int64,
     },
     ("room", "cycles", "need", "busy"),
 )  # fmt: skip
@@ -59,8 +59,8 @@ def _run(state, progress):
         "credits": state.credits, "round_trip": state.round_trip, "wire": state.wire,
         "queue_start": np.concatenate([[0], np.cumsum(np.array(t.queue_lengths) + 1)]),
         "position": t.position, "cycles": state.cycles, "lead": state.lead, "adds": state.adds,
-        "sending": state.sending, "work": state.work, "first_block": state.first_block,
-        "n_slots": state.n_slots,
+        "adding": state.adding, "merging": state.merging, "sending": state.sending,
+        "work": state.work, "first_block": state.first_block, "n_slots": state.n_slots,
     }  # fmt: skip
     result, changed = _LOOP.run(t, t.n_places, given, progress)
     return state.result(

@@ -1,10 +1,11 @@
 """Seconds of an all-reduce: schedules on the network model, with codecs of cards or hosts.
 
 A nanosecond is the network model's cycle here: links in bytes per nanosecond, the card's own
-latencies scaled from its clock. A codec in the card takes its share of the link: what passes it is
-the smaller of what the link carries, coded, and what the engine takes, uncoded.
+latencies scaled from its clock. A message through a codec in the card takes what its link or its
+engine takes, whichever is longer.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -107,31 +108,24 @@ class Exchange:
     def table(self):
         return compile_table(self.schedule)
 
-    def _one_way(self, n_bytes, ratio):
-        """Seconds with this ratio in both directions."""
-        network, engine = self.network, self.codec.engine
-        rate = network.link_bytes_per_cycle
-        if engine is not None:
-            rate = min(rate, engine * NANO * ratio)
-        coded = replace(network, wire_ratio=ratio, link_bytes_per_cycle=rate)
-        if self.codec.fills:
-            coded = replace(coded, reduce_per_cycle=network.reduce_per_cycle / ratio)
-        else:  # a coded packet for a raw one
-            coded = replace(coded, packet=network.packet * min(ratio, 1.0))
-        cycles = simulate(self.table, self.schedule.topology, n_bytes, coded).cycles
-        return cycles * NANO
-
     def seconds(self, n_bytes):
         """Of the network alone, for `n_bytes` of FP32 (rounded up to floats)."""
         n_bytes = -(-n_bytes // FLOAT_BYTES) * FLOAT_BYTES
         if n_bytes not in self._known:
-            codec = self.codec
-            time = self._one_way(n_bytes, codec.up)
-            if codec.down != codec.up:  # the phases mirror each other: half of each
-                time = (time + self._one_way(n_bytes, codec.down)) / 2
+            cycles = simulate(self.table, self.schedule.topology, n_bytes, self._coded).cycles
+            time = cycles * NANO
             factor = self.stretch(n_bytes, time) if callable(self.stretch) else self.stretch
             self._known[n_bytes] = time * factor
         return self._known[n_bytes]
+
+    @cached_property
+    def _coded(self):
+        """The network with the codec."""
+        network, codec = self.network, self.codec
+        engine = math.inf if codec.engine is None else codec.engine * NANO
+        adds = network.reduce_per_cycle / (codec.up if codec.fills else 1.0)
+        return replace(network, wire_ratio=codec.up, gather_ratio=codec.down, fills=codec.fills,
+                       engine=engine, reduce_per_cycle=adds)  # fmt: skip
 
     def __call__(self, n_bytes):
         """(encode, network, decode) seconds, for `step`."""

@@ -47,6 +47,7 @@ def step_seconds(model, curve_of):
     compute = aggregator(4).seconds(n_bytes) * (1 - SHARE) / SHARE
     cards, hosts = card_network(GBPS, add=value("card.rate")), host_network(GBPS)
     wide = servers(with_aggregator(4), at=[4], chunks=CHUNKS)
+    unit = card_network(GBPS, add=value("aggregator.rate") * 8)  # 4-bit indices of FP32
     rate = engines()
     thc = Codec("THC", UP, DOWN, rate)
 
@@ -75,7 +76,7 @@ def step_seconds(model, curve_of):
         "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),
         **{v: Exchange(ring(star), frames(hosts), in_line(payload_ratio(v)))
            for v in VARIANTS if v.startswith("INCEPTIONN")},
-        "THC": Exchange(wide, cards, thc),
+        "THC": Exchange(wide, unit, thc),
         "THC along MultiTree, 1 % lost": trees("multitree"),
         "THC along double trees, 1 % lost": trees("dbtree"),
         "FP32, 1 % lost": Exchange(ring(star), cards, stretch=stretch(0, 0, 1 / 4)),

@@ -156,6 +156,7 @@ def run(quick, say):
                 coarse / steps["composed"].total,
             ]
             wins[network, name] = ours
+            coded, alone = (systems(network)[label].codec for label in ("composed", "INCEPTIONN"))
             result.claim(
                 f"{name} on {network}: step over the best paper alone", CLEAR, ours, spread, "x",
                 f"published: nobody; more than the network model may be wrong, 3 %, holds. Best "
@@ -163,8 +164,10 @@ def run(quick, say):
                 f"{8e-9 * value('card.rate'):.1f} Gb/s of FP32, as 256 bits placed on an ECP5, "
                 f"1 % of frames lost, p = {100 * P:g} % up, V100 in FP32, {batch} samples a node; "
                 "EFLOPS without rank mapping on a torus, THC and DLCP with servers on all cards, "
-                "whose messages meet on BiGraphs; range with "
-                "a set of engines a port, and beside INCEPTIONN at a bound of 2^-6, not 2^-10",
+                f"whose messages meet on BiGraphs; THC along trees has {32 * coded.up:.1f} bits a "
+                f"value up and {32 * coded.down:.1f} down, since sums have to fit, INCEPTIONN "
+                f"{32 * alone.up:.1f} each way; range with a set of engines a port, and beside "
+                "INCEPTIONN at a bound of 2^-6, not 2^-10",
             )  # fmt: skip
     better = {net: sum(v > CLEAR for (n, _), v in wins.items() if n == net) for net in NETWORKS}
     result.claim(

@@ -28,6 +28,11 @@ WORKERS = 4
 RATES = (10, 25, 40, 50, 100)  # Gb/s
 TARGET = 0.9  # accuracy of the small network
 UP, DOWN = 4 / 32 + 1 / 1024, 8 / 32 + 1 / 1024  # with a norm per 1024 values each way
+CORES = "THC, software servers, cores enough"
+OTHERS = {  # in a claim's range, too
+    "software servers": (CORES,),
+    "in network": ("THC, in network, one unit", "THC, in network, cards"),
+}
 CHUNKS = 64  # of a tensor at the aggregator, for the pipeline
 
 
@@ -78,6 +83,8 @@ def systems(gbps):
             servers(star, chunks=CHUNKS // WORKERS), rdma(gbps, add=value("host.add"))
         ),
         "THC, software servers": software["accelerator"],
+        CORES: Exchange(software["accelerator"].schedule, rdma(gbps, floats=1024),
+                        codec("accelerator")),
         "THC, software servers, hosts code": software["host"],
     }  # fmt: skip
     wide = servers(with_aggregator(WORKERS), at=[WORKERS], chunks=CHUNKS)
@@ -128,6 +135,13 @@ def run(quick, say):
 def _time_to_accuracy(result, epochs, say):
     rows, bars = [], {"software servers": [], "in network": []}
     ways = {short: {} for short in bars}  # of each model, ours and its range
+    limits = {
+        "software servers": "; each server looks up and sums with one core, "
+        f"{value('host.lookup') / 1e9:.2f} G values/s, slower than 100 Gb/s brings them: range "
+        "with cores enough, too",
+        "in network": f"; one unit takes {8e-9 * value('aggregator.rate'):.0f} Gb/s of packets, "
+        "here one a worker: range with one, and coded by cards",
+    }
     for name, batch in MODELS.items():
         say(f"{name} at {', '.join(map(str, RATES))} Gb/s")
         for gbps in RATES:
@@ -147,9 +161,8 @@ def _time_to_accuracy(result, epochs, say):
                 for gbps in RATES
                 for overlap in (True, False)
                 for b in (batch // 2, batch)
-                for other in (label, *(["THC, in network, one unit", "THC, in network, cards"]
-                                       if short == "in network" else []))
-            ]  # fmt: skip
+                for other in (label, *OTHERS[short])
+            ]
             stack = round(value("stack.rate") / 1e9)
             held = epochs * _gain(name, stack, label, batch, True)
             top = {1.28: "1.28 to 1.33", 1.40: "1.40 to 1.47"}[published]
@@ -170,7 +183,7 @@ def _time_to_accuracy(result, epochs, say):
                 f"at links of {' and '.join(where) or 'none of these rates'}; range over 10 to 100 "
                 f"Gb/s, without overlap, and half the batch; epochs to {100 * TARGET:g} % from the "
                 f"small network "
-                f"({epochs:.2f} x)",
+                f"({epochs:.2f} x){limits[short]}",
             )  # fmt: skip
             bars[short].append((name, ours))
             ways[short][name] = ours, spread

@@ -87,6 +87,19 @@ def test_powersgd_of_half_the_bytes_is_bf16_without_its_casts(monkeypatch):
     assert times["PowerSGD, rank 4"] == pytest.approx(times["BF16"] - casts, rel=1e-9)
 
 
+def test_an_aggregator_sums_indices_while_it_sends_sums(monkeypatch):
+    """Its links send the bytes of the sums meanwhile: neither half of both, nor FP32 at a card."""
+    curve = learning.Curve(np.ones((1, 2)), 0.0, 2.0)
+    n_floats = 1 << 21
+    monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], n_floats))
+    times = accuracy_time.step_seconds("mlp", lambda variant: curve)
+    base = inceptionn.aggregator(4).seconds(4 * n_floats)
+    compute = times[accuracy_time.BASE] - base
+    packet = 336 * 4 * thc.DOWN + 88
+    sums = n_floats / 336 * packet * 8 / (accuracy_time.GBPS * 1e9)
+    assert sums < times["THC"] - compute < 1.1 * sums
+
+
 @pytest.fixture
 def ratio(monkeypatch):
     """A payload ratio of INCEPTIONN, without the gradients; twice as much with a coarse bound."""

@@ -100,6 +100,18 @@ def test_many_contributions_are_added_as_they_come():
     assert late.cycles - early.cycles >= 6 * Network().add
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("spelling", ["full:8", "torus:4x4", "fattree:8x1", "hypercube:4"])
+def test_a_slow_adder_is_one_for_all_messages_of_a_node(spelling, compiled):
+    """Each node adds its share of (N - 1) tensors; without order or latency little is lost."""
+    n_nodes, floats = parse(spelling).n_nodes, 64 * KIB
+    for rate in (1, 2):
+        slow = dataclasses.replace(PLAIN, reduce_per_cycle=rate, read_per_cycle=32)
+        cycles = run(spelling, "multitree", 4 * floats, slow, compiled=compiled).cycles
+        least = floats * (n_nodes - 1) / n_nodes / rate
+        assert least < cycles < 1.5 * least, rate
+
+
 def test_short_tensors_leave_chunks_empty():
     for n_bytes in 4, 64, 68, 1000:
         result = run("torus:4x4", "multitree", n_bytes)
@@ -260,6 +272,8 @@ TWINS = (
     ("mesh:3x3", "overlapped", 9 * KIB, Network(order="port", window=64), {"chunks": 4}),
     ("ring:5", "ring", 64, Network(), {}),  # chunks are empty
     ("torus:3x3", "ring2d", 64 * KIB, Network(reduce_per_cycle=2, merge_above=1), {}),
+    ("torus:3x3", "multitree", 64 * KIB, Network(reduce_per_cycle=2, merge_above=1), {"chunks": 2}),
+    ("full:8", "multitree", 64 * KIB, Network(gather_ratio=0.3, fills=False, engine=9), {}),
     ("bigraph:2x4", "hdrm", 64 * KIB, Network(buffer=600), {}),
     ("mesh:2x3", "multitree", 64 * KIB, Network(buffer=600, credit=4), {"chunks": 2}),
     ("dgx:2x4", "halving", 256 * KIB, Network(buffer=300, link_latency=7), {}),
