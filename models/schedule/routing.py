@@ -1,6 +1,7 @@
 """Fixed routes between nodes that are not neighbors: what routers and switches would do."""
 
 import itertools
+import math
 
 import numpy as np
 
@@ -89,15 +90,16 @@ class Router:
         into = [[] for _ in range(t.n_vertices)]
         for a, b in t.links.tolist():
             into[b].append(a)
-        distance = {destination: 0}
-        ring = [destination]
+        width = {destination: math.inf}  # of what was reached, the slowest link on its way
+        ring, result = [destination], {}
         while ring:
-            ring = list(dict.fromkeys(a for v in ring for a in into[v] if a not in distance))
-            reach = max(distance.values()) + 1
-            distance.update((a, reach) for a in ring)
-        result = {}
-        for v in range(t.n_vertices):
-            near = [b for _, b in t.out[v] if distance.get(b) == distance.get(v, 0) - 1]
-            if near:
+            reached = dict.fromkeys(a for v in ring for a in into[v] if a not in width)
+            inner, ring = set(ring), list(reached)
+            found = {}
+            for v in ring:
+                ways = [(min(t.bandwidth[link], width[b]), b) for link, b in t.out[v] if b in inner]
+                found[v] = max(ways)[0]
+                near = [b for wide, b in ways if wide == found[v]]
                 result[v] = near[destination % len(near)]
+            width |= found
         return result

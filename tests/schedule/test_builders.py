@@ -2,6 +2,7 @@
 
 import itertools
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -31,9 +32,11 @@ REFUSED = {  # algorithm: where it does not fit
     "halving": lambda t: t.n_nodes & (t.n_nodes - 1),
     "hdrm": lambda t: not t.name.startswith("bigraph"),
     "bfb": lambda t: not t.direct,
+    "hierarchical": lambda t: t.direct,
 }
 CONTENDED = {
     "halving",
+    "hierarchical",
     "bidirectional",
     "ring2d-serial",
     "shift",
@@ -237,6 +240,33 @@ def test_the_papers_2d_ring_takes_about_the_published_time(spelling, published):
     table = compile_table(build(net, "ring2d-serial"))
     cycles = simulate(table, net, 2 << 20, Network(flow="packet", buffer=1 << 30)).cycles
     assert cycles == pytest.approx(published, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "inside", "across"),
+    [("nvlink:8x8x1", 7 / 8 / 9, 7 / 8), ("nvlink:2x8x8", 7 / 8 / 9, 1 / 16),
+     ("nvlink:2x8x2", 7 / 8 / 4.5, 1 / 2), ("dgx:8x4", 7 / 8, 3 / 32)],
+)  # fmt: skip
+def test_rings_in_boxes_take_what_their_links_carry(spelling, inside, across):
+    """Of a tensor over the slowest link: one part after the other, then in a pipeline."""
+    t, size = parse(spelling), 64 << 20
+    ports = Network(buffer=1 << 40, read_per_cycle=1 << 20, reduce_per_cycle=1 << 20)
+
+    def units(chunks):
+        schedule, _ = proven(t, "hierarchical", chunks=chunks)
+        return simulate(compile_table(schedule), t, size, ports).cycles / (size / 16)
+
+    assert units(1) == pytest.approx(2 * (inside + across), rel=0.01)
+    if spelling != "dgx:8x4":  # both levels use the nodes' links there
+        least = 2 * max(inside, across)
+        assert least < units(8) < least + 2 * min(inside, across) / 2
+
+
+def test_rings_in_boxes_need_boxes(tmp_path):
+    (tmp_path / "net").write_text("switch s t\n0 s\n1 s\n2 s\n3 t\n4 t\ns t\n")
+    for spelling in ("torus:4x4", "full:8", "fattree:4x1", "nvlink:4x1x1", f"file:{tmp_path}/net"):
+        with pytest.raises(ValueError, match="needs two boxes or more, alike in size"):
+            build(parse(spelling), "hierarchical")
 
 
 def test_double_binary_tree_has_few_inner_nodes_twice():
@@ -529,6 +559,23 @@ def test_building_a_16x16_torus_takes_less_than_two_seconds():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["fattree:8x2", "dgx:8x4", "fattree:4x3"])
+def test_trees_through_switches_search_once_an_edge(spelling, monkeypatch):
+    """A node whose links are taken is passed by: 32 searches an edge on fattree:8x2 otherwise."""
+    module = sys.modules[multitree.__module__]
+    search, n_searches = module._nearest, 0
+
+    def counted(*arguments):
+        nonlocal n_searches
+        n_searches += 1
+        return search(*arguments)
+
+    monkeypatch.setattr(module, "_nearest", counted)
+    n = parse(spelling).n_nodes
+    multitree(parse(spelling))
+    assert n_searches == n * (n - 1)
+
+
 def test_a_thousand_nodes_are_built_in_a_minute():
     topology = parse("torus:32x32")
     begin = time.process_time()

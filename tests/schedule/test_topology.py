@@ -1,5 +1,6 @@
 """Topologies: sizes, links, routes, files, dead parts, and one clear line for bad input."""
 
+import itertools
 import json
 import time
 
@@ -79,6 +80,18 @@ def test_routes_are_walks_and_shortest_where_promised(spelling):
         assert vertices[-1] == b
         assert t.links[list(path), 0].tolist() == vertices[:-1]
         assert len(path) == hops[a, b]
+
+
+def test_of_equally_short_routes_the_widest_is_taken(tmp_path):
+    """GPUs of a box speak over NVLink, though their own ports are as near; boxes over ports."""
+    t = parse("nvlink:2x8x8")
+    router = Router(t)
+    for a, b in itertools.permutations(range(16), 2):
+        speeds = t.bandwidth[list(router.path(a, b))].tolist()
+        assert speeds == ([9, 9] if a // 8 == b // 8 else [1, 1]), (a, b)
+    (tmp_path / "net").write_text("switch s t\n0 s 4\ns 1 1\n0 t 2\nt 1 2\n")
+    t = parse(f"file:{tmp_path}/net")
+    assert t.bandwidth[list(Router(t).path(0, 1))].tolist() == [2, 2]
 
 
 def test_a_shift_of_a_fattree_meets_no_other_flow():

@@ -7,6 +7,7 @@ from .bfb import bfb
 from .dbtree import dbtree
 from .forest import forest
 from .halving import halving, hdrm
+from .hierarchical import hierarchical
 from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d, ring2d_serial
@@ -19,6 +20,7 @@ ALGORITHMS = {
     "bidirectional": "half of every shard each way round the ring",
     "ring2d": "rings along rows and columns of a 2D grid, both axes busy",
     "ring2d-serial": "the same with one axis at a time, both ways round: MultiTree's baseline",
+    "hierarchical": "rings inside boxes of nodes on one switch, and between boxes, pipelined",
     "dbtree": "double binary tree, pipelined",
     "halving": "halving-doubling, rank = node number",
     "hdrm": "halving-doubling with rank mapping, on BiGraphs",
@@ -36,6 +38,7 @@ CHUNKED = {  # what shards can be cut for, and into how many unless told
     "bidirectional": 2,
     "ring2d": 2,
     "ring2d-serial": 2,
+    "hierarchical": 4,
     "dbtree": 1,
     "multitree": 1,
     "multistart": 2,
@@ -44,7 +47,7 @@ CHUNKED = {  # what shards can be cut for, and into how many unless told
 _MOST_MESSAGES = 1 << 25  # of a schedule: 4,096 nodes with one chunk a shard; 0.8 KB each
 _PLAIN = {
     "ring": ring, "bidirectional": bidirectional, "ring2d": ring2d,
-    "ring2d-serial": ring2d_serial, "dbtree": dbtree, "bfb": bfb,
+    "ring2d-serial": ring2d_serial, "hierarchical": hierarchical, "dbtree": dbtree, "bfb": bfb,
 }  # fmt: skip
 # What a machine needs for an algorithm to be at its best, of `Network`; else its defaults.
 # Pipelined chunks arrive out of table order, and one reader a node would wait for each in turn.

@@ -11,6 +11,7 @@ from .catalog import CHUNKED, build, check_work
 from .dbtree import dbtree
 from .forest import STEPS, forest
 from .halving import halving, hdrm
+from .hierarchical import hierarchical
 from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
@@ -47,12 +48,13 @@ def fastest(
     one run of whole packets, and 1 where there are none. on_try(name) : called before each
     candidate. Of equals the first.
 
-    Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, halving-
-    doubling, HDRM, double binary tree, BFB, overlapped phases, ForestColl's trees through switches
-    up to 256 nodes and on uneven direct links up to 64, in four numbers of chunks, or five where
-    messages would be longer than half a buffer (1,048,576 of them at most), trees in switches that
-    sum and multicast, for offload cards `timed` up to 64. Those of more than one chunk, and on more
-    than 512 nodes all but MultiTree, ring and halving-doubling, are left out where too large.
+    Candidates: MultiTree, and its best of 9 starts up to 64 nodes, rings of all kinds, through
+    switches in boxes, too, halving-doubling, HDRM, double binary tree, BFB, overlapped phases,
+    ForestColl's trees through switches up to 256 nodes and on uneven direct links up to 64, in four
+    numbers of chunks, or five where messages would be longer than half a buffer (1,048,576 of them
+    at most), trees in switches that sum and multicast, for offload cards `timed` up to 64. Those of
+    more than one chunk, and on more than 512 nodes all but MultiTree, ring and halving-doubling,
+    are left out where too large.
     """
     check_work(topology, chunks)
     found, tries = None, []
@@ -149,6 +151,8 @@ def _candidates(topology, n_bytes, network, chunks, seed):
         if k % 2 == 0:
             yield "bidirectional", lambda k=k: bidirectional(topology, chunks=k)
             yield "ring2d", lambda k=k: ring2d(topology, chunks=k)
+        if not topology.direct:
+            yield "hierarchical", lambda k=k: hierarchical(topology, chunks=k)
         yield "dbtree", lambda k=k: dbtree(topology, chunks=k)
         yield "bfb", lambda k=k: bfb(topology, chunks=k)
         if n <= 64 and k <= 4:

@@ -18,11 +18,15 @@ class Steps:
         self._known = {}
         self._parts = []
 
+    def path(self, source: int, destination: int) -> tuple[int, ...]:
+        """Links of the fixed path from source to destination."""
+        return self._router.path(source, destination)
+
     def route(self, source: int, destination: int) -> int:
-        """Route number of the fixed path from source to destination."""
+        """Route number of that path."""
         pair = (source, destination)
         if pair not in self._known:
-            self._known[pair] = self._table.number(self._router.path(*pair))
+            self._known[pair] = self._table.number(self.path(*pair))
         return self._known[pair]
 
     def add(

@@ -188,13 +188,14 @@ def _grow_switched(topology, flows, chunks, early, routes, rng):
     rows = []
     growing, step = list(flows), 0
     ports = topology.ports if topology.port_limited else n * len(flows)
+    leaving = [min(ports, sum(capacity[link] for link, _ in out[v])) for v in range(n)]
     while growing:
         free = capacity.copy()
-        inject, eject = [ports] * n, [ports] * n
+        inject, eject, n_senders = leaving.copy(), [ports] * n, n
         known = {f: len(members[f]) for f in growing}
         place = dict.fromkeys(growing, 0)
         live = growing
-        while live:
+        while live and n_senders:
             still = []
             last_grew = False
             for f in live:
@@ -207,6 +208,7 @@ def _grow_switched(topology, flows, chunks, early, routes, rng):
                         for link in path:
                             free[link] -= 1
                         inject[p] -= 1
+                        n_senders -= not inject[p]
                         eject[child] -= 1
                         inside[f][child] = 1
                         members[f].append(child)

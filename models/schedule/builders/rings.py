@@ -141,11 +141,22 @@ def _rings2d(name, topology, chunks, halves):
 
 
 def ring_lines(
-    steps: Steps, op: int, start: int, lines: np.ndarray, first: np.ndarray, count: int
+    steps: Steps,
+    op: int,
+    start: int,
+    lines: np.ndarray,
+    first: np.ndarray,
+    count: int,
+    every: int = 1,
 ) -> None:
-    """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b."""
+    """One ring along every row of `lines`; block b, `count` chunks from first[i, b], ends at b.
+
+    every : steps from one of its steps to the next.
+    """
     _n_lines, length = lines.shape
     onward = np.roll(lines, -1, axis=1)
     for s in range(length - 1):
         block = (np.arange(length) - s - (op == REDUCE)) % length
-        steps.add(op, start + s, lines.ravel(), onward.ravel(), first[:, block].ravel(), count)
+        steps.add(
+            op, start + s * every, lines.ravel(), onward.ravel(), first[:, block].ravel(), count
+        )
