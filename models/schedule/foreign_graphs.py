@@ -2,7 +2,8 @@
 
 All become rows of (a, b, bandwidth, latency), nodes first. NetworkX's bandwidths count relative to
 each other; ASTRA-sim's have a unit: bytes a cycle at 1 GHz, which are GB/s, and latencies are
-cycles of that clock, nanoseconds.
+cycles of that clock, nanoseconds. A GB is 10^9 bytes, as files say; the analytical ASTRA-sim takes
+2^30.
 """
 
 import itertools

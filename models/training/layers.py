@@ -179,16 +179,28 @@ def from_module(module, sample) -> Model:
     Products of matrices are counted wherever they are made, by modules of torch.nn or not, over all
     calls: with the layer whose parameter is in them, those of two activations, as in attention, as
     layers of their own. Sums, activations and other work by elements do not count. Operators that
-    multiply and are not known, such as those of extensions, are named in a warning. Frozen
-    parameters count as if trained. A complex one is two floats, as in DDP's buckets, and its
-    products are four real ones. ValueError for modules that torch.jit.script made, or that
-    torch.compile must have whole.
+    multiply and are not known, such as those of extensions, are named in a warning. Those with
+    frozen parameters count backward as if these were trained. A complex parameter is two floats, as
+    in DDP's buckets, and its products are four real ones. Gradients are taken to be FP32: a
+    warning names trained parameters of other sizes. ValueError for what is no module, such as a
+    dict of its state, for modules that torch.jit.script made, or that torch.compile must have
+    whole.
     """
     import torch
 
     from .torch_products import watched
 
     name = type(module).__name__
+    if not isinstance(module, torch.nn.Module):
+        raise ValueError(f"module must be a torch.nn.Module, not {name}")
+    sizes = {v.dtype for v in module.parameters() if v.requires_grad and not v.is_complex()}
+    if others := sorted(str(kind) for kind in sizes if kind.itemsize != FLOAT_BYTES):
+        told = ", ".join(others)
+        warnings.warn(
+            f"{name}: parameters of {told} count as FP32, {FLOAT_BYTES} bytes each of gradients "
+            "and buckets",
+            stacklevel=2,
+        )
     modules = dict(module.named_modules())
     buffers = [(b, b.clone()) for b in module.buffers() if not torch.nn.parameter.is_lazy(b)]
     try:

@@ -421,6 +421,22 @@ def test_complex_parameters_are_two_floats_each(torch):
     assert layer.forward == 4 * 2 * (4 * 3 * 5)  # a product of two is four of reals
 
 
+def test_parameters_of_other_sizes_are_named(torch):
+    """DDP's gradients of BF16 have half the bytes; what is frozen has none."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    net[0].bfloat16().requires_grad_(False)
+    net.forward = lambda x: net[1](x)
+    assert layers.from_module(net, torch.zeros(1, 4)).parameters == 10
+    with pytest.warns(UserWarning, match=r"Linear: parameters of torch\.bfloat16 count as F"):
+        layers.from_module(net[0].requires_grad_(True), torch.zeros(1, 3, dtype=torch.bfloat16))
+
+
+def test_what_is_no_module_is_named(torch):
+    net = torch.nn.Linear(3, 4)
+    with pytest.raises(ValueError, match=r"module must be a torch\.nn\.Module, not O"):
+        layers.from_module(net.state_dict(), torch.zeros(1, 3))
+
+
 def test_pytorch_module_of_frozen_parameters(torch):
     net = torch.nn.Linear(3, 3).requires_grad_(False)
     with pytest.raises(ValueError, match="Linear: the layers have no parameters that are trained"):
