@@ -245,6 +245,12 @@ def parse_size(text):
     return int(size)
 
 
+def given(name):
+    """Whether the command line has the option; outside of a command nothing was given."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx) and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+
+
 def only_with(holds, what, *names):
     """UsageError if one of the options `names` is given although `holds` is false.
 
@@ -252,7 +258,7 @@ def only_with(holds, what, *names):
     """
     ctx = click.get_current_context(silent=True)
     for name in names:
-        if ctx and not holds and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+        if not holds and given(name):
             param = next(p for p in ctx.command.params if p.name == name)
             flags = "/".join([param.opts[0], *param.secondary_opts])
             raise click.UsageError(f"{flags} is for {what}", ctx)

@@ -1,5 +1,7 @@
 """``gradnic cosim card``: offload cards over lossy Ethernet, in RTL."""
 
+import math
+
 import click
 
 from gradnic import quantities as q
@@ -117,8 +119,9 @@ def command(
     check_port_lanes(port_lanes, lanes)
     mark = mark or min(MARK, queue)
     _check_queue(queue, mark, lanes if egress == "card" else None)
-    faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
     network = parse(topology)
+    delay = _delay(network, delay)
+    faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
     n_nodes = network.n_nodes
     build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))
     if n_buckets or jobs_file:
@@ -206,6 +209,19 @@ def _check_queue(queue, mark, lanes):
         most = 4 * lanes * most_beats(longest_frame(4 * lanes, PACKET))
         if queue > most:
             raise ValueError(f"--queue must be at most {most} bytes in a card, not {queue}")
+
+
+def _delay(network, delay):
+    """Cycles of all links: --delay, or where that is not given a file's latency."""
+    if q.given("delay"):
+        return delay
+    said = {math.ceil(cycles) for cycles in network.latencies(delay).tolist()}
+    if len(said) > 1:
+        raise ValueError(
+            f"links of {network.name} are {min(said)} to {max(said)} cycles long, and those "
+            "between cards are alike: give --delay"
+        )
+    return q.LINK_TIME.convert(str(*said), None, None)
 
 
 def _rows(outcome, found, n_floats, p):

@@ -197,11 +197,12 @@ def cosim(
     rate = topology.rate_behind(port_bytes)
     card = of_offload_card(lanes, port_lanes, delay=faults.delay)
     card = replace(card, link_bytes_per_cycle=rate)
+    alike = replace(topology, bandwidth=np.ones(topology.n_links), latency=None)  # as links are
     n_bytes = gradients.nbytes // len(gradients)
     if algorithm == "best" and codec == "none":
-        schedule, _ = fastest(topology, n_bytes, card, chunks=chunks)
+        schedule, _ = fastest(alike, n_bytes, card, chunks=chunks)
     elif chunks is None and codec == "none":
-        schedule = cut(topology, algorithm, n_bytes, card)
+        schedule = cut(alike, algorithm, n_bytes, card)
     else:
         schedule = schedules.build(topology, algorithm, **_given(chunks=chunks))
     table = compile_table(schedule)
@@ -231,7 +232,7 @@ def cosim(
     found |= {"link_bytes_per_cycle": rate, "model_cycles": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if codec == "none" and not (spray or options.get("queues")) and faults == plain:
-        found["model_cycles"] = simulate(table, topology, 4 * gradients.shape[1], card).cycles
+        found["model_cycles"] = simulate(table, alike, 4 * gradients.shape[1], card).cycles
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     found |= error_of(replicas[0].astype(np.float64) * scale, gradients)
     return outcome, outcome.summary() | found

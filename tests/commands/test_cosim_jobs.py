@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.sim.offload import job_figures, job_judge, job_list, job_run
+from gradnic.sim.offload import job_figures, job_judge, job_list, job_run, run
 
 from gradnic import cli
 from gradnic.errors import Unfinished
@@ -33,6 +33,26 @@ def test_links_run_at_the_rate_of_a_file(tmp_path):
         assert got["link_bytes_per_cycle"] == min(rate, 16)
         cycles[rate] = got["cycles"]
     assert cycles[2] > 4 * 4096 / 2 > cycles[64]  # a third of the bytes, four times
+
+
+def test_links_are_as_long_as_a_files(tmp_path, monkeypatch):
+    """Where all are alike and no --delay is given; the network model has what the cards have."""
+    heard = []
+    monkeypatch.setattr(run, "cosim", lambda *_, faults, **__: heard.append(faults.delay))
+    file = tmp_path / "ring.txt"
+    for latency, words, delay in ((300, "", 300), (300, "--delay 7", 7), (0.5, "", 1)):
+        file.write_text("".join(f"{a} {b} 1 {latency}\n" for a, b in ("01", "12", "20")))
+        result = CliRunner().invoke(cli.cli, f"cosim card --topology file:{file} {words}".split())
+        assert isinstance(result.exception, TypeError)  # there is no outcome
+        assert heard.pop() == delay
+    for last, told in (("2 0 1 9", "9 to 300"), ("2 0", "10 to 300")):
+        file.write_text(f"0 1 1 300\n1 2 1 300\n{last}\n")
+        result = CliRunner().invoke(cli.cli, f"cosim card --topology file:{file}".split())
+        assert f"are {told} cycles long, and those between cards are alike: give --delay" in str(
+            result.exception
+        )
+        result = CliRunner().invoke(cli.cli, f"cosim card --topology file:{file} --delay 3".split())
+        assert heard.pop() == 3
 
 
 @pytest.mark.parametrize(
