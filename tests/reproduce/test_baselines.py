@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from gradnic.models.training.constants import value
+from gradnic.models.training.exchange import Codec
 from gradnic.sim.reproduce import accuracy_time, composed, dlcp, inceptionn, learning, thc
 from gradnic.sim.reproduce.claims import Result
 
@@ -126,16 +127,16 @@ def test_engines_are_shared_by_the_ports_that_send(ratio, network, ports):
 def test_the_composition_counts_where_it_wins_least(monkeypatch):
     """Ours is the smaller number of both networks, not the better network's."""
 
-    def step(model, device, batch, seconds, order="ready"):
+    def step(model, device, batch, exchange, order="ready"):
+        seconds = exchange.seconds
         return SimpleNamespace(total=seconds, compute=0.0, communication=seconds)
 
     def systems(network):
         ours = 1.0 if network == "torus:4x4" else 2.0
-        return (
-            dict.fromkeys(composed.ALONE, 2.0)
-            | {composed.COARSE: 0.5}
-            | {label: ours for label in ("composed", "composed, engines a port")}
-        )
+        seconds = dict.fromkeys(composed.ALONE, 2.0) | {composed.COARSE: 0.5}
+        seconds |= {label: ours for label in ("composed", "composed, engines a port")}
+        codec = Codec("half up, a quarter down", 0.5, 0.25)
+        return {k: SimpleNamespace(seconds=v, codec=codec) for k, v in seconds.items()}
 
     monkeypatch.setattr(composed, "step", step)
     monkeypatch.setattr(composed, "systems", systems)
@@ -147,6 +148,7 @@ def test_the_composition_counts_where_it_wins_least(monkeypatch):
     first = claims["alexnet on torus:4x4: step over the best paper alone"]
     assert (first.ours, first.low) == (2.0, 0.5)  # the coarser bound counts in the range
     assert "7 on torus:4x4 and 0 on bigraph:4x8" in claim.differs
+    assert "THC along trees has 16.0 bits a value up and 8.0 down" in first.differs
     assert claims["accuracy lost by THC along MultiTree's trees under 1 % loss"].ours == 0.25
 
 
