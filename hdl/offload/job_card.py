@@ -1,6 +1,6 @@
 """Offload card with jobs: its core, and the registers by which a host posts them.
 
-Plumbing: what it stands around has the golden model `gradnic.models.offload.jobs`.
+Golden model, without registers: `gradnic.models.offload.job_card`.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Each round runs in a `RoundEngine`, of its context or of a pool; ports, gate, framer, codec, memory
 ports, lanes that sum, queue and clerk are shared.
-Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.jobs`.
+Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.job_card`.
 """
 
 from types import SimpleNamespace

@@ -1,7 +1,7 @@
 """Resets what the contexts of a card share: while all is quiet, and when it is stuck.
 
 Part of `gradnic.hdl.offload.job_core`; what the host sees of it is in
-`gradnic.models.offload.jobs`.
+`gradnic.models.offload.job_card`.
 """
 
 from typing import Any

@@ -120,7 +120,7 @@ class HostPort:
     read_register, write_register : function (address) -> int; (address, word)
         Words of 32 bits.
     post : function (Job) -> bool
-        False: the queue is full, as of `gradnic.models.offload.jobs.JobCard.post`.
+        False: the queue is full, as of `gradnic.models.offload.job_card.JobCard.post`.
     mac : int
         The host address.
     build : dict

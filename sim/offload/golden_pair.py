@@ -15,7 +15,7 @@ class GoldenPair:
     Parameters
     ----------
     rtl : gradnic.sim.offload.job_cluster.JobCluster
-    golden : gradnic.models.offload.jobs.JobCluster
+    golden : gradnic.models.offload.job_cluster.JobCluster
     pauses : as of `gradnic.sim.offload.cards.Cards.pause`, or None
 
     Attributes

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from gradnic.models.offload.cluster import LinkFaults, addresses
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.offload.thc_job import coded
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import build

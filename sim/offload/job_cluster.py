@@ -1,7 +1,7 @@
 """N offload cards in RTL that take jobs from queues of their own, over links with faults.
 
 The engine and what a link does to frames are those of `gradnic.sim.offload.cluster`; the golden
-twin is `gradnic.models.offload.jobs.JobCluster`.
+twin is `gradnic.models.offload.job_cluster.JobCluster`.
 """
 
 import ctypes
@@ -92,7 +92,7 @@ class JobCluster(Cards):
     Attributes
     ----------
     hosts : list of `Host`
-    built : what of the above says which jobs are refused, as `models.offload.jobs.JobCard` takes it
+    built : what of the above says which jobs are refused, as the golden `JobCard` takes it
     sent : list of (time, node, port, frame), of all frames that left
     given_up : {(tensor, gen): {(node, source): numbers of packets}}
     """

@@ -1,16 +1,16 @@
 """What jobs on cards of RTL must come to: part of `gradnic.sim.offload.job_run`.
 
-Golden are either the cards of `gradnic.models.offload.jobs`, frame by frame over the same links, or
-for runs that are too large for them the sums of the table in its order of additions. What cards
-give up depends on times that no two cards share: sums are then those without it.
+Golden are either the cards of `gradnic.models.offload.job_cluster`, frame by frame over the same
+links, or for runs that are too large for them the sums of the table in its order of additions. What
+cards give up depends on times that no two cards share: sums are then those without it.
 """
 
 import numpy as np
 from gradnic.models import inceptionn
 from gradnic.models.offload import bf16
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
+from gradnic.models.offload.job_card import ELEM_BYTES
 from gradnic.models.offload.job_sums import ends
-from gradnic.models.offload.jobs import ELEM_BYTES
 from gradnic.models.offload.thc_job import mean
 from gradnic.models.reduction.reduce import maximum
 from gradnic.models.schedule.all_reduce import add, run_table

@@ -16,7 +16,7 @@ from gradnic.models.frame.address import Address
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.host_neighbor import is_request, reply
 from gradnic.models.offload.host_port import HostPort, carried, default_address
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.job_cluster import JobCluster
 
 from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
 from gradnic.interface.job_card import HOSTED
@@ -36,7 +36,7 @@ class Twin:
     Parameters
     ----------
     tables, topology, n_bytes, options :
-        As of `gradnic.models.offload.jobs.JobCluster`; n_bytes of memory are all the host's.
+        As of `gradnic.models.offload.job_cluster.JobCluster`; n_bytes of memory are all the host's.
     faults : LinkFaults, between the cards
 
     Attributes

@@ -5,7 +5,7 @@ import pytest
 from gradnic.hdl.offload.bf16 import Narrow, Widen
 from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.schedule.all_reduce import all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.collectives import collective

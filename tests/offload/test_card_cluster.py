@@ -1,7 +1,7 @@
 """Whole cards that take jobs, by their registers: jobs, refusals, aborts, and memory that fails."""
 
 import pytest
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table

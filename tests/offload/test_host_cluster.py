@@ -1,7 +1,7 @@
 """Whole cards whose hosts do all by frames: the sums are those of golden cards, bit for bit."""
 
 import numpy as np
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table

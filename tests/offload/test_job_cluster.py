@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table

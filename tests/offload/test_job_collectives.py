@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.all_reduce import run_table
 from gradnic.models.schedule.builders import build

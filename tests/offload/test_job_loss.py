@@ -5,7 +5,7 @@ import pytest
 from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
 from gradnic.hdl.transport.records import BYTES_WIDTH
 from gradnic.models.offload import bf16
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.job_sums import ends
 from gradnic.models.offload.plan import Plan

@@ -7,7 +7,8 @@ import pytest
 from gradnic.hdl.offload.job_clerk import JobClerk
 from gradnic.hdl.offload.job_core import JobCore
 from gradnic.hdl.offload.job_queue import Divider, JobQueue
-from gradnic.models.offload.jobs import JobCluster, unit_of
+from gradnic.models.offload.job_cluster import JobCluster
+from gradnic.models.offload.job_sums import unit_of
 from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table

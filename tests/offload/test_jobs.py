@@ -5,7 +5,8 @@ import pytest
 from gradnic.models import inceptionn
 from gradnic.models.offload.card import Settings
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.jobs import JobCard, JobCluster
+from gradnic.models.offload.job_card import JobCard
+from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.schedule.all_reduce import add, all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.collectives import collective

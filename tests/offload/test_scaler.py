@@ -7,7 +7,7 @@ from gradnic.hdl.stream.fifo import FIFO
 from gradnic.models import inceptionn
 from gradnic.models.offload import bf16, scaler
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.schedule.all_reduce import add, all_reduce
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gradnic.models.offload import bf16
-from gradnic.models.offload import jobs as golden
+from gradnic.models.offload import job_cluster as golden
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse

@@ -7,7 +7,7 @@ import pytest
 from gradnic.models.offload import bf16
 from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Thc
-from gradnic.models.offload.jobs import JobCluster
+from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.offload.plan import Plan
 from gradnic.models.offload.thc_job import ThcJob
 from gradnic.models.schedule.all_reduce import all_reduce as raw_sums

@@ -38,11 +38,8 @@ from gradnic.interface.job import (
 from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Table
 
-from ..schedule.topology import Topology
-from ..transport.tagger import Rules
 from . import bf16
 from .card import Card, Settings, ahead
-from .cluster import Cluster, addresses
 from .job_sums import HALF_UNIT, tensor_of, unit_of
 from .plan import SEQ_UNIT, Plan
 from .round import Round
@@ -431,68 +428,6 @@ class JobCard(Card):
 
     def _place(self, round_):
         return next(c.place for c in self.contexts if c and c.round is round_)
-
-
-class JobCluster(Cluster):
-    """Cards that take jobs, over links with faults; their hosts post as the queues have room.
-
-    Parameters
-    ----------
-    tables : tuple of gradnic.interface.schedule_table.Table
-    topology : models.schedule.topology.Topology
-    n_bytes : int
-        Memory of each node.
-    options : further parameters of `JobCard`
-    settings : dict, further fields of `card.Settings`
-
-    Attributes
-    ----------
-    ended : one {id: Completion} a node, of what its host has taken
-    taking : set of the nodes whose hosts take completions at once
-    """
-
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        topology: Topology,
-        n_bytes: int,
-        *,
-        settings: dict | None = None,
-        n_active: int = 2,
-        **options: Any,
-    ) -> None:
-        rules = Rules(n_layers=8, n_tensors=n_active, back_layer_start=0)
-        books = [{} for _ in range(topology.n_nodes)]
-        for table in tables:
-            for book, more in zip(books, addresses(table, topology), strict=True):
-                book.update(more)
-        self.cards = [
-            JobCard(
-                Settings(7, v, (), book, tagger=rules, **(settings or {})), tables,
-                np.zeros(n_bytes, np.uint8), n_active=n_active, **options,
-            )
-            for v, book in enumerate(books)
-        ]  # fmt: skip
-        self.now, self.n_frames, self.n_copies, self.wire = 0, {}, 0, []
-        self.to_post = [deque() for _ in self.cards]
-        self.ended = [{} for _ in self.cards]
-        self.taking = set(range(len(self.cards)))
-
-    def post(self, node: int, job: Job) -> None:
-        """Hand a job to a node's host, which posts in this order."""
-        self.to_post[node].append(job)
-
-    def busy(self) -> bool:
-        return any(self.to_post) or super().busy()
-
-    def step(self, faults):
-        for card, jobs in zip(self.cards, self.to_post, strict=True):
-            while jobs and len(card.queue) < QUEUE:
-                card.post(jobs.popleft(), self.now)
-        super().step(faults)
-        for node in self.taking:
-            while (completion := self.cards[node].take()) is not None:
-                self.ended[node][completion.id] = completion
 
 
 @lru_cache(maxsize=256)
