@@ -265,10 +265,10 @@ struct Cluster {
 		card.accesses.pop_front();
 	}
 
-	void take(int node) {
+	// What pulses in this cycle.
+	void count(int node) {
 		Card &card = cards[node];
 		Design &d = *card.design;
-		bus_take(d, card);
 		for (int k = 0; k < N_ROUNDS; k++) {
 			Given told{node};
 			if (gave_up(d, k, told)) {
@@ -283,6 +283,13 @@ struct Cluster {
 		card.n_overrun += __builtin_popcount(overrun(d));
 		card.n_answered += answered(d) & 1;
 		card.n_responses += responses(d) & 1;
+	}
+
+	void take(int node) {
+		Card &card = cards[node];
+		Design &d = *card.design;
+		bus_take(d, card);
+		count(node);
 		for (int p = 0; p < N_PORTS; p++) {
 			Port &port = card.ports[p];
 			if (!port.entering.empty() && mac_rx_taken(d, p)) {
@@ -621,6 +628,7 @@ void cluster_tick(void *self, int64_t node) {
 		write_ready(d, k, false, false);
 		write_answer(d, k, false, false);
 	}
+	cluster(self).count(node);
 	tick(d);
 }
 

@@ -54,6 +54,7 @@ class Host:
     takes_completions: bool = True
 
 
+SCORE = "threshold"
 EVERYTHING = {"bf16": True, "scale": True, "maxima": True, "gives_up": True}
 """Cards without THC that take all jobs: one build for all who need some of it."""
 
@@ -84,6 +85,11 @@ class JobCluster(Cards):
     at_share : bool
         When those may: see `gradnic.models.transport.reception.Reception`.
     settings : dict, fields of `Inceptionn`.
+    skew, rule : int
+        As of `gradnic.sim.offload.cluster.OffloadCluster`: unless `skew` is 0, cards spray.
+    tags : dict
+        Fields of `gradnic.hdl.transport.tagger.TagRules`, and `SCORE`: from which one on packets
+        are important. Without any all are.
     thc : dict or None
         Cards with THC: as `gradnic.models.offload.thc_job.coded` takes it. feedback : bool, with
         error feedback. bits : int, 4, or 8 for b of 2 to 8; None: as b needs. pass_bytes : int,
@@ -103,13 +109,15 @@ class JobCluster(Cards):
                  packet=352, t_probe=2000, watchdog=0, inc=True, bf16=False, scale=False,
                  settings=None, thc=None, gives_up=False, feedback=False, at_share=False,
                  maxima=False, bits=None, n_ports=1, n_ranks=1, port_bytes=None,
-                 queues=None, switches=None, pass_bytes=None):  # fmt: skip
+                 queues=None, switches=None, pass_bytes=None, skew=0, rule=0,
+                 tags=None):  # fmt: skip
         self.tables, self.table, self.topology = tables, tables[0], topology
         self.n_bytes, self.port_bytes = n_bytes, port_bytes or n_bytes
         self.n_elems = n_elems
         self.packet, self.t_probe = packet, t_probe
         self.n_active, self.n_engines = n_active, n_engines or n_active
-        self.watchdog, self.skew, self.switches = watchdog, 0, switches or (0, 0)
+        self.watchdog, self.switches = watchdog, switches or (0, 0)
+        self.skew, self.rule, self.tags = skew, rule, tags or {}
         self.egress = [max(1, n // n_bytes) for n in queues] if queues else None
         self.codec = Inceptionn(1, **(settings or {}))
         self.thc, self.at_share = thc, at_share
@@ -191,7 +199,7 @@ class JobCluster(Cards):
         )  # fmt: skip
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
-        self.sent, self._n_kept, self._lost = [], 0, []
+        self.sent, self._n_kept, self._lost, self._n_lost = [], 0, [], 0
         self._to_spoil = []
         for node in range(self.table.n_nodes):
             self._load(node)
@@ -218,7 +226,10 @@ class JobCluster(Cards):
                 "codec": codec,
                 "t_probe": self.t_probe,
                 "tos": ANSWER_TOS,
-                "tags": {"back_layer_start": 0},
+                "tags": {"back_layer_start": 0}
+                | {k: v for k, v in self.tags.items() if k != SCORE},
+                "spray": int(self.skew > 0),
+                "rule": self.rule,
                 "at_share": int(self.at_share),
             },
         )
@@ -230,7 +241,7 @@ class JobCluster(Cards):
         self._set(node, "watchdog", self.watchdog)
         self._set(node, "floor", 28)
         self._queues(node)
-        self._tags(node, 0)
+        self._tags(node, self.tags.get(SCORE, 0))
 
     def _load_thc(self, node):
         """Settings of THC; those that are of the codec."""
@@ -356,7 +367,7 @@ class JobCluster(Cards):
         """What a run goes by."""
         return Rules(
             link_bytes or self.port_bytes, memory_latency, int(faults.loss * 2**32),
-            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, 0,
+            int(faults.duplicate * 2**32), faults.seed, faults.delay, faults.reorder, self.skew,
             dead_paths(faults), *self.switches,
         )  # fmt: skip
 
@@ -387,8 +398,7 @@ class JobCluster(Cards):
         self.library.cluster_run(
             self._self, ctypes.byref(rules), n_cycles, done.ctypes.data, 0, 0, n_cycles
         )
-        self._n_kept = 0  # it has begun a new list
-        self._lost += self._given_up()
+        self._n_kept = self._n_lost = 0  # it has begun new lists
         self._keep()
         due = [one for one in self._to_spoil if one[0] <= self.now]
         self._to_spoil = [one for one in self._to_spoil if one[0] > self.now]
@@ -396,6 +406,9 @@ class JobCluster(Cards):
             self.spoil(*arguments)
 
     def _keep(self):
+        given = self._given_up()
+        self._lost += given[self._n_lost :]
+        self._n_lost = len(given)
         records, frames = self._sent()
         self.sent += [
             (int(r["at"]), int(r["node"]), int(r["port"]), frame)

@@ -169,7 +169,7 @@ def list_of(seed, k, built, lanes):
         "reaches": _reaches(rng, posted, n_nodes) if hosted else [],
         "room": 0 if hosted else _room(rng, posted), "packet": packet,
         "corners": rng.choice((0.0, 0.0, 0.001, 0.1)),
-        "chunks": rng.choice(_cuts(topology, algorithm)),
+        "chunks": rng.choice(_cuts(topology, algorithm)), "marks": {} if hosted else _marks(rng),
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
@@ -178,6 +178,7 @@ def list_of(seed, k, built, lanes):
             t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
             n_chunks=table.n_chunks * table.repeats,
             memory_latency=options["memory_latency"], drops=bool(built["queues"]), packet=packet,
+            skew=options["marks"].get("skew", 0),
         )  # fmt: skip
         options["watchdog"] = int(SLACK * wait)
     may_wait = not options["room"]
@@ -186,6 +187,17 @@ def list_of(seed, k, built, lanes):
         "topology": topology, "algorithm": algorithm, "faults": faults, "posted": posted,
         "options": options, "built": built, "long": is_long,
     }  # fmt: skip
+
+
+def _marks(rng):
+    """How packets choose their paths, and which are important."""
+    tags = {
+        "source": rng.randrange(2), "by_sum": rng.randrange(2), "unit": rng.randint(90, 130),
+        "threshold": rng.randint(0, 256), "back_layer_start": rng.randint(0, 9),
+        "pull_all_important": rng.randrange(2),
+    }  # fmt: skip
+    return {"skew": rng.choice((0, 0, 20)), "rule": rng.randrange(3),
+            "tags": rng.choice(({}, tags))}  # fmt: skip
 
 
 @cache

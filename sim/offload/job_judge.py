@@ -5,12 +5,13 @@ from gradnic.interface.job import Collective, JobCodec, JobStatus
 from .cards import PROBES, again
 from .job_wanted import PACKET, leaves_of, left_of, written_by
 
+N_PATHS = 8  # that packets are sprayed over
 HOP = 400  # cycles from a packet to the one that it becomes, beside memory's
 _WHOLE = ("source", "result", "residual", "kept")  # which an all-reduce goes through
 
 
 def sound_watchdog(t_probe, faults, jobs, link_bytes, *, n_nodes, n_chunks=0, memory_latency=40,
-                   drops=False, packet=PACKET):  # fmt: skip
+                   drops=False, packet=PACKET, skew=0):  # fmt: skip
     """Cycles from which on a watchdog ends only jobs that some node never posts, at one row.
 
     A shorter one barks while PROBEs are on their way, or while links and memories are busy with
@@ -18,7 +19,8 @@ def sound_watchdog(t_probe, faults, jobs, link_bytes, *, n_nodes, n_chunks=0, me
     takes: a node where one before it failed begins it, and waits for others that are not there yet.
     n_chunks : of a table, whose PROBEs and answers may fill a link for longer than `t_probe`, and
     then hold data up. drops : frames get lost in queues, too. packet : elements of one, of which
-    those of fewer than 64 take longer for as many.
+    those of fewer than 64 take longer for as many. skew : cycles that each path is longer than the
+    one before.
     """
     t_again = again(t_probe, n_chunks, link_bytes)
     late = faults.loss or faults.duplicate or drops or t_again > t_probe
@@ -26,7 +28,7 @@ def sound_watchdog(t_probe, faults, jobs, link_bytes, *, n_nodes, n_chunks=0, me
     busy = 16 * sum(job.elems for job in jobs) / link_bytes  # four times their way
     busy *= max(1, 64 / packet)
     n_rounds = 2 if any(job.codec == JobCodec.THC for job in jobs) else 1
-    hop = 2 * memory_latency + HOP + faults.delay + faults.reorder
+    hop = 2 * memory_latency + HOP + faults.delay + (N_PATHS - 1) * skew + faults.reorder
     return n_probes * t_again + n_rounds * 2 * n_nodes * hop + int(busy)
 
 

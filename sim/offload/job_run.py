@@ -75,7 +75,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
           faults=None, settings=None, block=1024, link_bytes=None, memory_latency=40, t_probe=None,
           watchdog=0, p=0.0, at_share=False, dram=None, built=None, port_bytes=None, queues=None,
           switches=None, foreign=0.0, reaches=(), room=0,
-          packet=PACKET, corners=0.0):  # fmt: skip
+          packet=PACKET, corners=0.0, marks=None):  # fmt: skip
     """Run jobs on cards of RTL; a `JobOutcome`.
 
     `Unfinished` at `MOST` cycles, and `SLOW` for each element, behind the last post.
@@ -94,7 +94,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     room : elements that landing areas and scratch are made for, by which longer jobs are refused;
     0: as many as the longest job has. packet : elements of a packet, a multiple of 16, of which
     cards take PACKET at most. corners : share of values that are zeros, infinite, none, or as large
-    or small as there are, instead of normal ones.
+    or small as there are, instead of normal ones. marks : skew, rule and tags, as of `JobCluster`.
     """
     topology = parse(spelling)
     options = {} if chunks is None else {"chunks": chunks}
@@ -127,7 +127,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     cluster = (ReachedCards if built.get("host") else JobCluster)(
         tables, topology, n_memory, longest, n_active=n_active, n_engines=n_engines,
         n_bytes=4 * lanes, packet=packet, t_probe=t_probe, watchdog=watchdog, settings=settings,
-        at_share=at_share, **options,
+        at_share=at_share, **options, **(marks or {}),
     )  # fmt: skip
     if dram is not None:
         cluster.dram(dram, dram)
@@ -165,7 +165,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     least = silence + sound_watchdog(
         t_probe, faults, jobs, link_bytes * (1 - foreign), n_nodes=n_nodes,
         n_chunks=max(plan.n_chunks for plan in cluster.plans), memory_latency=memory_latency,
-        drops=drops, packet=packet,
+        drops=drops, packet=packet, skew=cluster.skew,
     )  # fmt: skip
     slow = dram is not None or watchdog < MEMORY_ANSWERS + silence
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0

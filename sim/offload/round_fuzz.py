@@ -18,6 +18,7 @@ from gradnic.models.schedule.topology import parse
 from gradnic.errors import Unfinished
 
 from .job_fuzz import LARGER, NETWORKS, QUEUES, SIZES, Differs
+from .job_run import CORNERS
 from .run import CODECS, run
 
 LARGEST = 8000  # elements
@@ -89,13 +90,20 @@ def round_of(seed, k, lanes):
         "topology": topology, "algorithm": algorithm, "codec": rng.choice(CODECS),
         "elems": rng.choice(SIZES) if rng.random() < 0.5 else rng.randint(1, LARGEST),
         "values": rng.getrandbits(32), "faults": faults, "options": options,
+        "corners": rng.choice((0.0, 0.0, 0.001, 0.1)),
     }  # fmt: skip
 
 
 def _values(case, n_nodes):
-    """What the nodes add, float32 (n_nodes, elems); of raw floats over forty decades."""
+    """What the nodes add, float32 (n_nodes, elems); of raw floats over forty decades. A share of
+    them is of `CORNERS`, but of THC, which hosts code here.
+    """
     rng = np.random.default_rng(case["values"])
     values = rng.standard_normal((n_nodes, case["elems"])) / 64
     if case["codec"] == "none":
         values *= 10.0 ** rng.integers(-20, 20, values.shape)
-    return values.astype(np.float32)
+    values = values.astype(np.float32)
+    if case["corners"] and case["codec"] != "thc":
+        there = rng.random(values.shape) < case["corners"]
+        values[there] = rng.choice(CORNERS, int(there.sum()))
+    return values

@@ -68,6 +68,9 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
         seen |= {"room"} if case["options"]["room"] else set()
         seen |= {("reached", id < 0) for _, _, id, _ in case["options"]["reaches"]}
         seen |= {(name, case["options"][name]) for name in ("packet", "corners", "chunks")}
+        marks = case["options"]["marks"]
+        seen |= {("spray", marks["skew"] > 0), ("rule", marks["rule"])} if marks else set()
+        seen |= {("tags", bool(marks and marks["tags"]))}
     for one in (one for case in cases for one in case["posted"]):
         job = one.job
         seen |= {
@@ -93,6 +96,8 @@ def test_all_codecs_kinds_and_faults_of_jobs_are_drawn():
     wanted |= {("reached", False), ("reached", True)}
     wanted |= {("packet", n) for n in (*job_fuzz.PACKETS, job_run.PACKET)}
     wanted |= {("corners", share) for share in (0.0, 0.001, 0.1)}
+    wanted |= {("spray", False), ("spray", True), ("tags", False), ("tags", True)}
+    wanted |= {("rule", k) for k in range(3)}
     wanted |= {("chunks", n) for n in (None, 1, 2, 3)}
     wanted |= {("silent", place) for place in job_list.PLACES}
     wanted |= {("errors", 2), ("errors", 4)}  # for ever, for a time
