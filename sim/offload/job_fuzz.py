@@ -169,7 +169,8 @@ def list_of(seed, k, built, lanes):
         "reaches": _reaches(rng, posted, n_nodes) if hosted else [],
         "room": 0 if hosted else _room(rng, posted), "packet": packet,
         "corners": rng.choice((0.0, 0.0, 0.001, 0.1)),
-        "chunks": rng.choice(_cuts(topology, algorithm)), "marks": {} if hosted else _marks(rng),
+        "chunks": rng.choice(_cuts(topology, algorithm)),
+        "marks": {} if hosted else _marks(rng, foreign),
     }  # fmt: skip
     if rng.random() < 0.3 or any(one.nodes or one.errors for one in posted):
         jobs = [one.job for one in posted if one.job.elems < TOO_LONG]
@@ -189,14 +190,16 @@ def list_of(seed, k, built, lanes):
     }  # fmt: skip
 
 
-def _marks(rng):
-    """How packets choose their paths, and which are important."""
+def _marks(rng, foreign):
+    """How packets choose their paths, all alike where there are frames of others, which must keep
+    their order; and which are important.
+    """
     tags = {
         "source": rng.randrange(2), "by_sum": rng.randrange(2), "unit": rng.randint(90, 130),
         "threshold": rng.randint(0, 256), "back_layer_start": rng.randint(0, 9),
         "pull_all_important": rng.randrange(2),
     }  # fmt: skip
-    return {"skew": rng.choice((0, 0, 20)), "rule": rng.randrange(3),
+    return {"skew": rng.choice((0, 20)) if not foreign else 0, "rule": rng.randrange(3),
             "tags": rng.choice(({}, tags))}  # fmt: skip
 
 
