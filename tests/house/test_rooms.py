@@ -65,7 +65,6 @@ ELSEWHERE = {
     "thc/decoder.py": "one golden worker goes all the way: models/thc/worker.py",
     "thc/norm.py": "one golden worker goes all the way: models/thc/worker.py",
     "thc/hadamard.py": "one golden worker goes all the way: models/thc/worker.py",
-    "thc/shared_random.py": "its bench is the worker's: tests/thc/test_worker.py",
 }
 """Circuits whose model or test has another name, and why."""
 
