@@ -34,8 +34,9 @@ def command(distribution, workers, values, trials, seed, json_file, scheduler, p
 
     Squared error of the mean gradient over the mean squared norm of one, so that an unbiased
     scheme's falls with the workers; mean and deviation of a trial. With feedback: error of eight
-    rounds together, for schemes whose workers keep what they lost. INCEPTIONN's bound is absolute:
-    gradients have an rms of 0.003.
+    rounds together, for schemes whose workers keep what they lost. Values of lognormal are all
+    positive: signs say nothing of them. INCEPTIONN's bound is absolute: gradients have an rms of
+    0.003.
 
     \b
     Example:
