@@ -40,7 +40,7 @@ def entries(card: Offload) -> list[Entry]:
     jobs = isinstance(card, Jobs)
     layout = Layout.for_card(card.n_nodes, card.n_chunks)
 
-    def of_table(n):
+    def of_table(n: int) -> str:
         return f"table * {n} + " if jobs else ""
 
     found = [
@@ -71,7 +71,7 @@ def entries(card: Offload) -> list[Entry]:
             (("score", 9, "from which on a packet is important, 0 to 256"),),
         ),
     ]  # fmt: skip
-    if not jobs:
+    if not isinstance(card, Jobs):
         found.append(
             Entry(
                 Table.ALLOWANCES, "allowance", "neighbor",
@@ -99,29 +99,29 @@ def entries(card: Offload) -> list[Entry]:
     return sorted(found, key=lambda one: one.number)
 
 
-def _row(layout):
+def _row(layout: Layout) -> tuple[tuple[str, int, str], ...]:
     words = {name: text for name, (_, text) in FIELDS.items()}
-    told = [(name, getattr(layout, name), text) for name, text in words.items()]
+    bits = [(name, getattr(layout, name), text) for name, text in words.items()]
     for k in range(layout.n_sends):
-        told += [(f"sends{k}", 1, "there is such a peer"), (f"peer{k}", layout.peer, "its index")]
+        bits += [(f"sends{k}", 1, "there is such a peer"), (f"peer{k}", layout.peer, "its index")]
     assert {f.name for f in fields(layout)} == {*words, "peer", "n_sends"}
-    return tuple(told)
+    return tuple(bits)
 
 
-def _place(n_ranks):
-    told = []
+def _place(n_ranks: int) -> tuple[tuple[str, int, str], ...]:
+    bits = []
     for k in range(n_ranks):
-        told += [
+        bits += [
             (f"up{k}", 1, f"contribution of rank {k} to this chunk comes, to be added here"),
             (f"neighbor{k}", 4, "from this neighbor"),
             (f"leaves{k}", 8, "nodes that it is the sum of"),
             (f"flow{k}", 13, "and of this flow"),
         ]
-    told += [("down", 1, "the result of this chunk comes"), ("from", 4, "from this neighbor")]
-    return tuple(told)
+    bits += [("down", 1, "the result of this chunk comes"), ("from", 4, "from this neighbor")]
+    return tuple(bits)
 
 
-def _of_jobs(card):
+def _of_jobs(card: Jobs) -> list[Entry]:
     found = [
         Entry(
             job_card.JOBS, "table", "number of the table; written last of it",
