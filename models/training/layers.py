@@ -195,9 +195,9 @@ def from_module(module, sample) -> Model:
         raise ValueError(f"module must be a torch.nn.Module, not {name}")
     sizes = {v.dtype for v in module.parameters() if v.requires_grad and not v.is_complex()}
     if others := sorted(str(kind) for kind in sizes if kind.itemsize != FLOAT_BYTES):
-        told = ", ".join(others)
+        names = ", ".join(others)
         warnings.warn(
-            f"{name}: parameters of {told} count as FP32, {FLOAT_BYTES} bytes each of gradients "
+            f"{name}: parameters of {names} count as FP32, {FLOAT_BYTES} bytes each of gradients "
             "and buckets",
             stacklevel=2,
         )

@@ -58,9 +58,9 @@ class GoldenPair:
 
     def job(self, id, elems, *, in_place=False, **fields):
         """A job on random values, whose result goes to the other half of memory."""
-        told = {"tensor": id, "gen": 1, "source": self.at}
-        told["result"] = self.at + self.half * (not in_place)
-        self.jobs[id] = job = Job(id, elems=elems, **(told | fields))
+        defaults = {"tensor": id, "gen": 1, "source": self.at}
+        defaults["result"] = self.at + self.half * (not in_place)
+        self.jobs[id] = job = Job(id, elems=elems, **(defaults | fields))
         self.store(self.normal(elems, 8))
         self.take(4 * elems)
         return job
