@@ -124,7 +124,10 @@ class Network:
             raise ValueError(f"order must be port or node, not {self.order!r}")
 
     def wire_bytes(self, floats: np.ndarray, is_reduce: np.ndarray) -> np.ndarray:
-        """Bytes on a link of messages with these numbers of floats, heads included."""
+        """Bytes on a link of messages with these numbers of floats, heads included.
+
+        is_reduce : of each, that it goes to a sum: results may have another `gather_ratio`.
+        """
         back = self.wire_ratio if self.gather_ratio is None else self.gather_ratio
         ratio = np.where(is_reduce, self.wire_ratio, back)
         payload = np.ceil(floats * (FLOAT_BYTES * ratio))

@@ -34,7 +34,7 @@ def flits(table, topology, n_bytes, network, *, channels=False, by_flit=False):
     t = Traffic(table, topology, n_bytes // 4)
     latency = topology.latencies(network.link_latency).astype(int).tolist()
     width = topology.bandwidth.astype(int).tolist()
-    size = np.ceil(network.wire_bytes(t.floats) / FLIT).astype(int).tolist()
+    size = np.ceil(network.wire_bytes(t.floats, t.is_reduce) / FLIT).astype(int).tolist()
     paths = [t.paths[p] for p in t.path]
     rate = [min(width[link] for link in path) for path in paths]
     n_links, n_channels = topology.n_links, max(map(len, paths)) if channels else 1
