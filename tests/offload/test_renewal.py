@@ -2,11 +2,14 @@
 
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
 from gradnic.hdl.frame.keeper import AGE
 from gradnic.hdl.offload.job_records import Descriptor
-from gradnic.hdl.offload.renewal import CALM, Renewal
+from gradnic.hdl.offload.renewal import CALM, Keepers, Renewal
 from gradnic.sim.engine import amaranth_run
 from gradnic.sim.offload.job_upsets import GOOD, Ring, carries
 from gradnic.sim.offload.upsets import what_helps
@@ -45,6 +48,44 @@ def test_it_is_anew_after_a_calm_and_again_and_never_in_a_busy_card():
         assert await until(ctx, part.anew, 2 * CALM) >= CALM
 
     simulate(bench)
+
+
+class Shared(wiring.Component):
+    """A part that contexts share, whose flag of an upset stays until the part is reset."""
+
+    def __init__(self):
+        self.renewal = Renewal()
+        self.upset, self.stray = Signal(), Signal()
+        self.runner = SimpleNamespace(free=Signal(), stalls=Signal(), renewed=Signal())
+        super().__init__({})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.renewal = self.renewal
+        keepers = Keepers(self.renewal)
+        keepers.strays.append(self.stray)
+        m.d.sync += self.stray.eq(~self.renewal.anew & (self.stray | self.upset))
+        keepers.watch(m, [self.runner])
+        return m
+
+
+def test_an_upset_of_a_shared_part_fails_jobs_and_resets_it_once():
+    part = Shared()
+
+    async def bench(ctx):
+        ctx.set(part.renewal.watchdog, 1 << 20)
+        ctx.set(part.upset, 1)
+        await ctx.tick()
+        ctx.set(part.upset, 0)
+        assert await until(ctx, part.runner.renewed, 9) == 1  # from a register
+        resets = 0
+        for _ in range(CALM // 2):
+            resets += ctx.get(part.renewal.anew & part.renewal.forced)
+            await ctx.tick()
+        assert resets == 1
+        assert not ctx.get(part.runner.renewed)
+
+    amaranth_run.simulate(part, bench)
 
 
 @pytest.mark.parametrize("why", ["wedged", "stalls"])
