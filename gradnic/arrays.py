@@ -23,6 +23,7 @@ def load_floats(path):
         try:
             _check_size(file)
             x = np.lib.format.read_array(file, allow_pickle=False)
+            more = file.read(1)
         except UNREADABLE as error:
             why = str(error).partition("\n")[0] or type(error).__name__
             raise ValueError(f"{path} must be an .npy file: {why}") from error
@@ -30,6 +31,8 @@ def load_floats(path):
         raise ValueError(f"{path} must hold float32, not {x.dtype}")
     if x.size == 0:
         raise ValueError(f"{path} must hold at least one value, not shape {x.shape}")
+    if more:  # as numpy.save writes one array behind the other
+        raise ValueError(f"{path} must hold one array: more comes behind the first, of {x.shape}")
     return x.astype(np.float32, copy=False)
 
 

@@ -65,6 +65,8 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
     for names, own in OWN.items():
         used = any(codec in names for codec in codecs or ALL)
         q.only_with(used, f"--codec {q.joined(names)}", *own)
+    misses = chosen["drop"] or "thc-partial" in codecs
+    q.only_with(misses, "what is lost: --drop above 0, or --codec thc-partial", "rescale")
     options = {codec: settings(codec, seed, **chosen) for codec in codecs or ALL}
     for codec, own in options.items():
         train.check(codec, workers, batch, own)

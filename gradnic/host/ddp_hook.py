@@ -99,7 +99,7 @@ class Hook:
         self._kind, self._group, self._settings = kind, group, settings
         self._states: dict[Any, Any] = {}  # one for each process group
         self._world: Any = None  # the default group that they are of
-        self._loaded: tuple | None = None  # for the first of them
+        self._loaded: list[tuple] = []  # (parameters, what was saved), for the first of them
         self._fault: Exception | None = None  # of this backward pass
         self.__name__ = self.__qualname__ = f"{settings['hook']}_hook"  # DDP asks for both
 
@@ -136,25 +136,26 @@ class Hook:
             self._states.clear()
         if of not in self._states:
             self._states[of] = self._kind(Members(of, self._settings), self._settings)
-            if self._loaded is not None:
-                self._states[of].restore(*self._loaded)
-                self._loaded = None
+            for parameters, saved in self._loaded:
+                self._states[of].restore(parameters, saved)
+            self._loaded = []
         return self._states[of].average(bucket)
 
     def __deepcopy__(self, memo):
         return self
 
     def __getstate__(self):
-        fresh = dict.fromkeys(("_group", "_world", "_loaded", "_fault"))
-        return vars(self) | fresh | {"_states": {}}
+        fresh = dict.fromkeys(("_group", "_world", "_fault"))
+        return vars(self) | fresh | {"_states": {}, "_loaded": []}
 
     def state_dict(self, model: Any) -> dict[str, Any]:
         """What this rank has to save with a model, such as the error memory of THC; {} is nothing.
 
-        Of the process group that the hook works in; ValueError if there are several.
+        Of the process group that the hook works in; ValueError if there are several, or if no
+        parameter of `model` is one whose errors the hook has, as where it is a copy.
         """
-        if self._loaded is not None:  # no step since
-            return dict(self._loaded[1])
+        if self._loaded:  # no step since
+            return next((dict(saved) for of, saved in self._loaded if _same(of, model)), {})
         if len(self._states) > 1:
             raise ValueError(f"the hook works in {len(self._states)} process groups, not in one")
         return next((s.saved(dict(model.named_parameters())) for s in self._states.values()), {})
@@ -162,9 +163,10 @@ class Hook:
     def load_state_dict(self, model: Any, saved: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave for such a model, each rank from its own.
 
-        Before the first step of this hook in the default process group. ValueError names what does
-        not fit. DDP fills its buckets anew after the first step, in the order in which gradients
-        came, so the first step of a process may round otherwise than the same step of a longer run.
+        Before the first step of this hook in the default process group, for each of several models
+        if it averages for several. ValueError names what does not fit. DDP fills its buckets anew
+        after the first step, in the order in which gradients came, so the first step of a process
+        may round otherwise than the same step of a longer run.
         """
         import torch.distributed as dist
 
@@ -172,7 +174,13 @@ class Hook:
             raise ValueError("a hook takes a state before its first step")
         parameters = dict(model.named_parameters())
         self._kind.check(parameters, saved)
-        self._loaded = parameters, saved
+        others = [one for one in self._loaded if not _same(one[0], model)]
+        self._loaded = [*others, (parameters, saved)]
+
+
+def _same(parameters, model):
+    """Whether these parameters, by name, are those of a model, under whatever names."""
+    return {id(p) for p in parameters.values()} == {id(p) for p in model.parameters()}
 
 
 def _floats(bucket):
@@ -259,6 +267,9 @@ class _Thc:
 
         errors = {name: self._errors[id(p)][1] for name, p in parameters.items()
                   if id(p) in self._errors}  # fmt: skip
+        if self._errors and not errors:
+            raise ValueError("the hook has errors of other parameters than the model's: give the "
+                             "model that it averages for, no copy")  # fmt: skip
         return {
             "rounds": dict(self._rounds),
             "errors": {name: torch.from_numpy(values.copy()) for name, values in errors.items()},
@@ -287,7 +298,8 @@ class _Thc:
                 )
 
     def restore(self, parameters, saved):
-        self._rounds.update(saved.get("rounds", {}))
+        for tensor, turn in saved.get("rounds", {}).items():  # of several models: the later one
+            self._rounds[tensor] = max(turn, self._rounds.get(tensor, 0))
         for name, values in saved.get("errors", {}).items():
             self._errors[id(parameters[name])] = parameters[name], values.cpu().numpy().astype("f4")
 

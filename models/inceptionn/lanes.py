@@ -50,7 +50,8 @@ def tags(x: np.ndarray, *, exponent: int = 117, prescale: int = 0) -> np.ndarray
 
 def coded_size(x: np.ndarray, *, exponent: int = 117, prescale: int = 0) -> int:
     """Bytes of `compress(x)`, without coding: mode and rounding do not change it."""
-    return int(coded_sizes(x, np.size(x), exponent=exponent, prescale=prescale)[0])
+    n_floats = float_bits(x).size
+    return int(coded_sizes(x, n_floats, exponent=exponent, prescale=prescale)[0])
 
 
 def coded_sizes(
@@ -60,8 +61,8 @@ def coded_sizes(
 
     Returns int64, shape (ceil(x.size / n_floats),).
     """
-    if n_floats < 1:
-        raise ValueError(f"n_floats must be at least 1, not {n_floats!r}")
+    if not isinstance(n_floats, int | np.integer) or n_floats < 1:
+        raise ValueError(f"n_floats must be an integer of at least 1, not {n_floats!r}")
     table = bands(exponent, "strict", prescale)
     bits = float_bits(x)
     payload = SIZES[table.tag[bits >> np.uint32(23)]]

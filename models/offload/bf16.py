@@ -10,8 +10,11 @@ NAN = 0x7FC0
 
 
 def widen(words: np.ndarray) -> np.ndarray:
-    """float32 of BF16 words, uint16, of the same shape: exact."""
-    return (np.asarray(words, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    """float32 of BF16 words, uint16, of the same shape: exact. ValueError for what is no words."""
+    words = np.asarray(words)
+    if words.dtype.newbyteorder("=") != np.uint16:
+        raise ValueError(f"words must be uint16, not {words.dtype}")
+    return (words.astype(np.uint32) << 16).view(np.float32)
 
 
 def narrow(values: np.ndarray) -> np.ndarray:

@@ -22,14 +22,23 @@ def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(nan, 0x7FC00000, larger).astype(np.int32).view(np.float32)
 
 
+def _words(lanes):
+    """Lanes as contiguous uint32; ValueError where they are something else."""
+    lanes = np.asarray(lanes)
+    if lanes.dtype.newbyteorder("=") != np.uint32:
+        raise ValueError(f"lanes must be uint32, not {lanes.dtype}: view floats as their bits")
+    return np.ascontiguousarray(lanes, "<u4")
+
+
 def combine(a: np.ndarray, b: np.ndarray, op: str = "float") -> np.ndarray:
     """``a (op) b`` of 32-bit lanes, uint32 in and out, same shape.
 
     op : ``float`` (FP32 addition, see `float_add.add`), ``max`` (unsigned), ``maximum`` (of FP32),
     ``int32`` (modulo 2^32), ``int16`` and ``int12`` (two codes a lane, each most significant byte
-    first, and sums of 65535 or 4095 at most) or ``int8`` (four, of 255 at most).
+    first, and sums of 65535 or 4095 at most) or ``int8`` (four, of 255 at most). ValueError where
+    shapes differ, for another op, and for lanes that are no words, such as floats.
     """
-    a, b = np.ascontiguousarray(a, "<u4"), np.ascontiguousarray(b, "<u4")
+    a, b = _words(a), _words(b)
     if a.shape != b.shape:
         raise ValueError(f"lanes differ in shape: {a.shape} and {b.shape}")
     if op == "float":

@@ -9,6 +9,8 @@ cycles of that clock, nanoseconds. A GB is 10^9 bytes, as files say; the analyti
 import itertools
 import math
 import re
+from collections.abc import Iterable
+from typing import Any
 from xml.etree import ElementTree
 
 import yaml
@@ -24,7 +26,15 @@ NAMES = {  # of attributes, in small letters without blanks, - and _; the first 
     "latency": ("latency", "delay", "linklatency", "linkdelay"),
 }  # fmt: skip
 _LIKE_A_RATE = re.compile("weight|speed|rate|band|bw|bps|capacit|throughput")
-_SWITCHES = {"tor", "leaf", "spine", "core", "aggregation", "hub"}  # and what has switch or router
+_SWITCHES = {
+    "sw",
+    "tor",
+    "leaf",
+    "spine",
+    "core",
+    "aggregation",
+    "hub",
+}  # and what has switch or router
 _NODES = {  # among the words of a kind
     "node", "host", "server", "computer", "compute", "machine", "worker", "client", "endpoint",
     "accelerator", "gpu", "npu", "tpu", "cpu", "fpga", "nic", "card", "rank", "cuda",
@@ -153,12 +163,8 @@ def _marked(vertices):
         if not {True, False} & set(verdicts.values()):
             unknown += [(v, *pair) for pair in said.items()]
     if not any(_first(values, NAMES["flag"] + NAMES["kind"]) for _, values in vertices):
-        called = [(v, _called(v, values)) for v, values in vertices]
-        if len(called) > len(named := [one for one in called if one[1]]) > 0:
-            raise ValueError(
-                f"vertex {named[0][0]!r} is called {named[0][1]!r}, and nothing says which "
-                "vertices are switches: give vertices 'switch', true or false"
-            )
+        called = [(v, (v, values.get("label"), values.get("name"))) for v, values in vertices]
+        check_names(called, "give vertices 'switch', true or false")
     for v, name, kind in unknown:
         others = {str(values.get(name)) for _, values in vertices} - {kind}
         if others and not any(re.search("switch|router", other.lower()) for other in others):
@@ -169,10 +175,14 @@ def _marked(vertices):
     return result
 
 
-def _called(vertex, values):
-    """What a vertex is called if that says switch or router, else None."""
-    names = vertex, values.get("label"), values.get("name")
-    return next((n for n in names if re.search("switch|router", str(n).lower())), None)
+def check_names(vertices: Iterable[tuple[Any, Iterable[Any]]], remedy: str) -> None:
+    """ValueError if some, not all, of (vertex, what it is called) say switch, leaf or the like."""
+    called = [(v, next((n for n in names if _says_switch(str(n))), None)) for v, names in vertices]
+    if len(called) > len(named := [one for one in called if one[1] is not None]) > 0:
+        raise ValueError(
+            f"vertex {named[0][0]!r} is called {named[0][1]!r}, and nothing says which "
+            f"vertices are switches: {remedy}"
+        )
 
 
 def _flag(vertex, name, value):
@@ -184,9 +194,16 @@ def _flag(vertex, name, value):
 
 def _is_switch(kind):
     """True, False, or None: words of a kind that say neither, or both."""
-    words = set(re.findall("[a-z]+", kind.lower()))
-    switch = bool(words & _SWITCHES or re.search("switch|router", kind.lower()))
-    return None if switch == bool(words & _NODES) else switch
+    switch = _says_switch(kind)
+    return None if switch == bool(_words(kind) & _NODES) else switch
+
+
+def _says_switch(text):
+    return bool(_words(text) & _SWITCHES or re.search("switch|router", text.lower()))
+
+
+def _words(text):
+    return set(re.findall("[a-z]+", text.lower()))
 
 
 def _numbered(vertices, pairs, directed, *, in_bytes=False):

@@ -60,9 +60,10 @@ def read(path: str) -> Graph:
     "directed": false, "sum": [4], "multicast": [4]}; bandwidth (default 1) and latency (cycles) may
     be left out, and the switches that add or copy what passes. Other keys are a ValueError.
     Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
-    ``switch v ... [+sum] [+multicast]`` lines that mark switches, and what they can. Vertices are
-    numbers or names; nodes are numbered in order of their number or first mention, switches after
-    them. Characters that nobody sees, such as a byte order mark, count for nothing. ValueError
+    ``switch v ... [+sum] [+multicast]`` lines that mark switches, and what they can; without one,
+    no vertex may be called switch, leaf or the like unless all are. Vertices are numbers or names;
+    nodes are numbered in order of their number or first mention, switches after them. Characters
+    that nobody sees, such as a byte order mark, count for nothing. ValueError
     names the bad line.
     And what other programs write: NetworkX's node-link JSON and GraphML, ASTRA-sim's analytical
     (.yml or JSON) and ns-3 networks, see `foreign_graphs`.
@@ -85,7 +86,7 @@ def read(path: str) -> Graph:
         raise ValueError(
             f"{name}: DIMACS is not read: leave out the lines c and p, and the e or a before `a b`"
         )
-    rows, switches, able = [], [], {word: [] for word in ABILITIES}
+    rows, switches, able = [], None, {word: [] for word in ABILITIES}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
@@ -94,7 +95,7 @@ def read(path: str) -> Graph:
             named = [w for w in words[1:] if not w.startswith("+")]
             abilities = [w[1:] for w in words[1:] if w.startswith("+")]
             check_abilities(f"{name}, line {number}", abilities)
-            switches += named
+            switches = (switches or []) + named
             for word in abilities:
                 able[word] += named
             continue
@@ -107,10 +108,16 @@ def read(path: str) -> Graph:
                 f"{name}, line {number}: 'a b [bandwidth [latency]]', not {line!r}"
             ) from None
     seen = list(dict.fromkeys(v for row in rows for v in row[:2]))
-    unknown = [v for v in switches if v not in seen]
-    if unknown:
+    if switches is None:
+        try:
+            foreign_graphs.check_names(
+                ((v, [v]) for v in seen), "add a line 'switch v ...', or 'switch' alone for none"
+            )
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    marked = set(switches or ())
+    if unknown := sorted(marked.difference(seen)):
         raise ValueError(f"{name}: switch {unknown[0]} has no link")
-    marked = set(switches)
     nodes = [v for v in seen if v not in marked]
     if all(v.isdecimal() and len(v) < 19 for v in nodes):
         nodes.sort(key=int)
@@ -123,14 +130,14 @@ def read(path: str) -> Graph:
 def _foreign(path, text):
     """The reader of another program's format, by the file's suffix or first words; None: ours."""
     suffix = Path(path).suffix.lower()
-    if suffix == ".graphml" or text.lstrip().startswith(("<?xml", "<graphml")):
-        return foreign_graphs.of_graphml
-    if suffix in (".yml", ".yaml") or re.search(r"^npus_count[ \t]*:", text, re.MULTILINE):
-        return foreign_graphs.of_astra_analytical
     if suffix in (".gml", ".gexf", ".adjlist"):
         raise ValueError(
             f"file:{path}: {suffix} is not read; networkx.write_graphml writes what is"
         )
+    if suffix == ".graphml" or text.lstrip().startswith(("<?xml", "<graphml")):
+        return foreign_graphs.of_graphml
+    if suffix in (".yml", ".yaml") or re.search(r"^npus_count[ \t]*:", text, re.MULTILINE):
+        return foreign_graphs.of_astra_analytical
     htsim = re.match(r"(?i)(?:\s|#.*\n)*nodes\s+\d+\s+(tiers|connections)\s", text)
     if htsim or suffix == ".topo":
         raise ValueError(f"file:{path}: {_HTSIM[htsim[1].lower() if htsim else 'tiers']}")

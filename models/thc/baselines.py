@@ -1,7 +1,8 @@
 """Gradient compressors of others, to measure against: what a value becomes, not how it travels.
 
-Each takes one worker's gradient and a random generator, and returns the float64 estimate that its
-receiver holds. Rotations are full-length randomized Hadamard transforms, drawn for each worker.
+Each takes one worker's gradient, shape (n,), and a random generator, and returns the float64
+estimate that its receiver holds; of zeros it is zeros. Rotations are full-length randomized
+Hadamard transforms, drawn for each worker.
 """
 
 import math
@@ -14,6 +15,8 @@ from .worker import hadamard
 
 def rotate(x, rng):
     """Randomized Hadamard transform of x, a power of two long. Returns it and its inverse."""
+    if x.ndim != 1 or x.size.bit_count() != 1:
+        raise ValueError(f"x must have shape (n,), n a power of two, not {x.shape}")
     signs = rng.choice([-1.0, 1.0], x.size)
 
     def inverse(y):
@@ -54,6 +57,8 @@ def eden(bits):
     def compress(x, rng):
         rotated, inverse = rotate(x, rng)
         norm = length(x)
+        if not norm:
+            return np.zeros(x.shape)
         coded = levels[np.searchsorted(edges, rotated * (math.sqrt(x.size) / norm))]
         return inverse(coded * (norm**2 / (rotated * coded).sum()))
 
@@ -66,7 +71,7 @@ def min_max(bits, *, rotated):
     def compress(x, rng):
         values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
         low, high = values.min(), values.max()
-        unit = (high - low) / (2**bits - 1)
+        unit = (high - low) / (2**bits - 1) or 1.0  # of values that are all alike
         return inverse(low + unit * _round_at_random((values - low) / unit, rng))
 
     return compress
@@ -90,6 +95,8 @@ def microscaled(x, exponent_bits: int = 2, mantissa_bits: int = 1):
 
     MXFP4 is E2M1, MXFP6 here E3M2, MXFP8 here E4M3.
     """
+    if x.size % 32:
+        raise ValueError(f"x must hold a multiple of 32 values, not {x.size}")
     magnitudes = float_magnitudes(exponent_bits, mantissa_bits)
     blocks = x.reshape(-1, 32)
     largest = np.abs(blocks).max(axis=1, keepdims=True)
@@ -118,7 +125,7 @@ def qsgd(levels, norm):
     length_of = lengths[norm]
 
     def compress(x, rng):
-        whole = length_of(x)
+        whole = length_of(x) or 1.0
         return np.sign(x) * whole / levels * _round_at_random(np.abs(x) / whole * levels, rng)
 
     return compress
@@ -126,7 +133,7 @@ def qsgd(levels, norm):
 
 def terngrad(x, rng):
     """TernGrad (Wen et al., NeurIPS 2017), without its clipping: -max, 0 or max."""
-    largest = np.abs(x).max()
+    largest = np.abs(x).max() or 1.0
     return np.sign(x) * largest * (rng.random(x.shape) < np.abs(x) / largest)
 
 
@@ -148,6 +155,8 @@ def block_min_max(bits, block: int = 256):
     """`min_max` levels of each block of values, without rotation; what requantizing hops send."""
 
     def compress(x, rng):
+        if x.size > block and x.size % block:
+            raise ValueError(f"x must hold a multiple of {block} values, not {x.size}")
         values = x.reshape(-1, min(block, x.size))
         low = values.min(axis=1, keepdims=True)
         unit = (values.max(axis=1, keepdims=True) - low) / (2**bits - 1)

@@ -82,6 +82,8 @@ def quic_fl(bits, shared, exact=1 / 512):
     def compress(x, rng):
         rotated, inverse = rotate(x, rng)
         unit = length(x) / math.sqrt(x.size)
+        if not unit:
+            return np.zeros(x.shape)
         values = rotated / unit
         row, part = _between(means, values)
         coded = sent[row + (rng.random(x.size) < part), rng.integers(2**shared, size=x.size)]

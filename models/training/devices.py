@@ -1,6 +1,9 @@
 """Accelerators: seconds that a layer takes, forward and backward."""
 
+import math
 from dataclasses import dataclass
+
+from gradnic.interface.params import check_least
 
 from .constants import value
 from .layers import load
@@ -10,7 +13,8 @@ from .layers import load
 class Device:
     """An accelerator that sustains one rate on every product.
 
-    operations : per second, forward and backward alike; > 0. overhead : seconds a layer and pass.
+    operations : per second, forward and backward alike; > 0. overhead : seconds a layer and pass;
+        0 or more. ValueError otherwise.
     """
 
     name: str
@@ -20,6 +24,8 @@ class Device:
     def __post_init__(self) -> None:
         if not self.operations > 0:
             raise ValueError(f"{self.name}: operations must be above 0, not {self.operations}")
+        if not 0 <= self.overhead < math.inf:
+            raise ValueError(f"{self.name}: overhead must be 0 s or more, not {self.overhead}")
 
     def seconds(self, layer, batch: int, *, first: bool = False) -> tuple[float, float]:
         """(forward, backward) of `batch` samples. first : no gradient of the input is due."""
@@ -33,7 +39,8 @@ class Systolic:
 
     The accelerator of the MultiTree paper: 16 arrays of 32 x 32 at 1 GHz, SCALE-Sim's output
     stationary flow: an (m, k) by (k, n) product takes ceil(m / rows) ceil(n / columns) folds of
-    k + rows + columns - 2 cycles. Memory is taken to keep up.
+    k + rows + columns - 2 cycles. Memory is taken to keep up. ValueError unless rows, columns and
+    arrays are whole numbers of at least 1, and the clock, in Hz, above 0.
     """
 
     name: str = "systolic"
@@ -41,6 +48,12 @@ class Systolic:
     columns: int = 32
     arrays: int = 16
     clock: float = 1e9
+
+    def __post_init__(self) -> None:
+        for part in "rows", "columns", "arrays":
+            check_least(f"{self.name}: {part}", getattr(self, part), 1)
+        if not 0 < self.clock < math.inf:
+            raise ValueError(f"{self.name}: clock must be above 0, not {self.clock}")
 
     def _cycles(self, m, n, k):
         folds = -(-m // self.rows) * -(-n // self.columns)
@@ -58,7 +71,11 @@ class Systolic:
 
 
 def passes(model, device, batch):
-    """[(forward, backward)] seconds of every layer of `model`, in the order of the forward pass."""
+    """[(forward, backward)] seconds of every layer of `model`, in the order of the forward pass.
+
+    batch : samples. ValueError unless it is an integer of at least 1.
+    """
+    check_least("batch", batch, 1)
     first = next((i for i, layer in enumerate(model.layers) if layer.forward), -1)
     return [device.seconds(layer, batch, first=i == first) for i, layer in enumerate(model.layers)]
 

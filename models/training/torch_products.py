@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -83,7 +84,8 @@ class Products(TorchDispatchMode):
         def end(part, args, keywords, output):
             parts = 2 if any(values.is_complex() for values in part.parameters()) else 1
             for tensor, (m, n, k) in _of_module(part, args, keywords, output).items():
-                self._add(f"{name}.{tensor}".lstrip("."), m, parts * n, parts * k)
+                rows = m * _times_mapped(output)
+                self._add(f"{name}.{tensor}".lstrip("."), rows, parts * n, parts * k)
             self._within.pop()
 
         yield part.register_forward_pre_hook(begin)
@@ -183,6 +185,16 @@ def _tells(part):
         return True
     known = isinstance(part, nn.Linear | _CONVOLUTIONS | _TRANSPOSES)
     return known and type(part).forward.__module__.startswith(_BUILT_IN)
+
+
+def _times_mapped(output):
+    """Calls that torch.vmap makes of the one with this output: 1 outside of it."""
+    while not isinstance(output, torch.Tensor):  # of attention, and of packed sequences
+        output = output[0]
+    whole = output
+    while is_functorch_wrapped_tensor(whole):
+        whole = get_unwrapped(whole)
+    return whole.numel() // max(output.numel(), 1)
 
 
 def _of_module(part, args, keywords, output):

@@ -67,6 +67,9 @@ def wrong_files(folder):
     np.savez(folder / "archive.npy.npz", x=np.ones(3, np.float32))
     (folder / "nothing.npy").write_bytes(b"")
     (folder / "text.npy").write_text("hello")
+    with (folder / "two.npy").open("wb") as file:
+        np.save(file, np.ones((2, 3), np.float32))
+        np.save(file, np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,7 @@ def wrong_files(folder):
         (["archive.npy.npz"], "must be an .npy file"),
         (["nothing.npy"], "must be an .npy file"),
         (["text.npy"], "must be an .npy file"),
+        (["two.npy"], "must hold one array: more comes behind the first, of (2, 3)"),
         (["good.npy", "--exponent", "112"], "not 112"),
         (["good.npy", "--prescale", "200"], "not 200"),
         (["good.npy", "--mode", "fast"], "not fast"),

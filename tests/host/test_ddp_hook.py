@@ -167,6 +167,30 @@ def resumed(parallel, x):
     return np.stack(seen)
 
 
+def two_models(parallel, x):
+    """Gradients of a second step of two models on one hook, gone on with and from checkpoints."""
+    import torch
+
+    def pair(hook, states):
+        layers = [torch.nn.Linear(SIZE, 1, bias=False) for _ in range(2)]
+        for layer, state in zip(layers, states, strict=True):
+            hook.load_state_dict(layer, state)
+        models = [parallel(layer) for layer in layers]
+        for model in models:
+            model.register_comm_hook(None, hook)
+        return list(zip(models, layers, strict=True))
+
+    first = ddp_hook.thc_hook(seed=5)
+    pairs = pair(first, [{}, {}])
+    for k, (model, layer) in enumerate(pairs):
+        play(model, layer, (k + 1) * x[:1])
+    states = [first.state_dict(layer) for _, layer in pairs]
+    with pytest.raises(ValueError, match="errors of other parameters than the model's"):
+        first.state_dict(copy.deepcopy(pairs[0][1]))
+    again = pair(ddp_hook.thc_hook(seed=5), states)
+    return [[play(model, layer, x[1:2]) for model, layer in both] for both in (pairs, again)]
+
+
 def rebuilt(feedback, parallel):
     """NMSE of three parameters in four steps, whose buckets DDP orders anew after the first."""
     import torch
@@ -231,6 +255,7 @@ def worker(rank, folder):
         hook = ddp_hook.thc_hook(seed=5)
         seen[str(dtype)] = run(hook, gradients()[:1, rank], dtype=dtype)
     seen["resumed"] = resumed(DistributedDataParallel, torch.from_numpy(gradients()[:, rank]))
+    seen["two models"] = two_models(DistributedDataParallel, torch.from_numpy(gradients()[:, rank]))
     own = np.ascontiguousarray(gradients()[:, rank])
     seen["complex"] = complex_weights(ddp_hook.thc_hook(seed=5), DistributedDataParallel, own)
     for name, hook in ("thc", ddp_hook.thc_hook()), ("ring", ddp_hook.inceptionn_hook()):
@@ -416,6 +441,14 @@ def test_errors_stay_with_their_parameter(ranks):
     assert (np.array(with_memory) < 2.5 * np.array(without)).all()
 
 
+def test_a_hook_of_two_models_goes_on_for_both(ranks):
+    for one in ranks:
+        kept, loaded = one["two models"]
+        for got, wanted in zip(loaded, kept, strict=True):
+            assert_same_bits(got, wanted)
+    assert (kept[0] != kept[1]).any()  # each has an error memory of its own
+
+
 @pytest.mark.parametrize("make", [ddp_hook.thc_hook, ddp_hook.inceptionn_hook])
 def test_fsdp_is_refused(make):
     """It calls hooks with a gradient, and where that is sharded with its shard, too."""
@@ -446,6 +479,11 @@ def test_a_state_that_does_not_fit_is_refused():
             hook.load_state_dict(layer, saved)
         assert hook.state_dict(layer) == one  # a step has yet to come
     assert pickle.loads(pickle.dumps(hook)).state_dict(layer) == {}
+    other = torch.nn.Linear(3, 1)
+    assert hook.state_dict(other) == {}
+    hook.load_state_dict(other, {"rounds": {1: 1}, "errors": {}})
+    assert hook.state_dict(layer) == one
+    assert hook.state_dict(other) == {"rounds": {1: 1}, "errors": {}}
     pickle.dumps(ddp_hook.thc_hook(group=threading.Lock()))  # no process group can be, either
     with pytest.raises(ValueError, match="inceptionn_hook has no state, and rounds, errors are g"):
         ddp_hook.inceptionn_hook().load_state_dict(layer, one)

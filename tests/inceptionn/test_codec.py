@@ -289,6 +289,24 @@ def test_every_count_modulo_eight(n, fast):
     np.testing.assert_array_equal(back, image(x))
 
 
+def test_sizes_are_those_of_any_array_and_of_whole_packets():
+    class Tensor:  # has numpy's protocol and a method `size`, as PyTorch's
+        def size(self):
+            raise AssertionError
+
+        def __array__(self, dtype=None, copy=None):
+            return np.ones(9, np.float32)
+
+    assert coded_size(Tensor()) == len(compress(Tensor())) == 40
+    with pytest.raises(ValueError, match=r"floats must be at least 1, not shape \(0,\)"):
+        coded_size(np.zeros(0, np.float32))
+    for wrong in (336.0, 0, "8"):
+        with pytest.raises(
+            ValueError, match=f"n_floats must be an integer of at .*, not {wrong!r}"
+        ):
+            coded_sizes(np.ones(9, np.float32), wrong)
+
+
 @pytest.mark.parametrize("fast", [False, True])
 def test_smallest_and_largest_units(fast):
     zeros, ones = np.zeros(4096, np.float32), np.ones(4096, np.float32)

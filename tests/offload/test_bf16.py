@@ -56,6 +56,12 @@ def test_rounding_is_to_nearest_even_by_exact_arithmetic():
     np.testing.assert_array_equal(bf16.narrow(np.array([np.inf, -np.inf])), [0x7F80, 0xFF80])
 
 
+@pytest.mark.parametrize("words", [np.float32([1.5]), np.array([0x3F80]), [70000]])
+def test_what_is_no_word_is_refused(words):
+    with pytest.raises(ValueError, match=r"words must be uint16, not (float32|int64)"):
+        bf16.widen(words)
+
+
 def run(kind, codec, x, faults=HARSH, **fields):
     """Results of all nodes as they lie in memory, and the frames that were sent."""
     cluster = JobCluster((TABLE,), TOPOLOGY, 2 * RESULT, packet=64,

@@ -103,6 +103,10 @@ def test_integer_sums_stay_in_their_codes():
         combine(full, one, "sum")
     with pytest.raises(ValueError, match="lanes differ in shape"):
         combine(full, np.zeros((2, 1), np.uint32))
+    for other in (np.float32([[1.5]]), np.array([[1 << 33]]), [[1]]):
+        with pytest.raises(ValueError, match=r"lanes must be uint32, not (float32|int64)"):
+            combine(full, other)
+    assert combine(full.astype(">u4"), one, "int32")[0, 0] == 0x01010100
 
 
 def ends(parts):

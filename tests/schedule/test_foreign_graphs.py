@@ -349,6 +349,8 @@ def test_other_marks_of_a_switch_are_read(mark, other, tmp_path):
         ),
         ([{"label": "Switch0"}, {}, {}], "vertex 0 is called 'Switch0', .* give vertices 'switch'"),
         ([{"name": "router"}, {"name": "a"}, {}], "vertex 0 is called 'router', and nothing says"),
+        ([{"name": "leaf0"}, {"name": "host"}, {}], "vertex 0 is called 'leaf0', and nothing says"),
+        ([{"label": "sw-1"}, {"label": "h1"}, {}], "vertex 0 is called 'sw-1', and nothing says"),
         ([{"switch": "maybe"}, {}, {}], "vertex 0 has switch 'maybe', which is neither true nor"),
     ],
 )
@@ -426,7 +428,8 @@ def test_directed_graphs_and_one_way_links(tmp_path):
             r"x.json: node \(1, 2\) has no link",
         ),
         ("x.txt", "3 0 1\n0 1 1Gbps 1ns 0", "node 2 has no link"),
-        ("x.gexf", '<?xml version="1.0"?><gexf><graph/></gexf>', "no GraphML, but <gexf>"),
+        ("x.gexf", '<?xml version="1.0"?><gexf><graph/></gexf>', ".gexf is not read; networkx"),
+        ("x.xml", '<?xml version="1.0"?><gexf><graph/></gexf>', "no GraphML, but <gexf>"),
         ("x.json", '{"nodes": 2, "links": [[0, 1]], "port": 1}', "keys are nodes, .*, not port"),
         ("x.yml", "topology: [ Ring ]", "four lists: topology, npus_count"),
         ("x.yml", "topology: [X]\nnpus_count: [4]\nbandwidth: [1]\nlatency: [1]", "not 'X'"),

@@ -129,6 +129,14 @@ def test_files_of_both_kinds_give_the_same_graph(tmp_path):
     assert one.latency[one.link_of[5, 4]] == 500
 
 
+@pytest.mark.parametrize(
+    "text", ["switch\ncore0 core1\n", "core0 core1\n", "switch s\ntor s\nb s\n"]
+)
+def test_nodes_may_have_a_switchs_name_where_that_is_clear(tmp_path, text):
+    (tmp_path / "net").write_text(text)
+    assert parse(f"file:{tmp_path}/net").n_nodes == 2
+
+
 @pytest.mark.parametrize("unseen", ["\ufeff", "\u200b", "\u2060", "\u00ad", "\u200e"])
 @pytest.mark.parametrize("kind", ["txt", "json"])
 def test_what_nobody_sees_is_no_part_of_a_name(tmp_path, unseen, kind):
@@ -195,6 +203,8 @@ def test_bandwidths_count_in_slowest_links(tmp_path):
         ("0\n", "line 1"),
         ("", "2 nodes or more, not 0"),
         ("switch 7\n0 1\n", "switch 7 has no link"),
+        ("a switch0\nb switch0\n", "vertex 'switch0' is called .* add a line 'switch v ...', or"),
+        ("a tor0\nb tor0\n", "vertex 'tor0' is called 'tor0', and nothing says"),
         ("switch 1\n0 1\n", "2 nodes or more, not 1"),
         ('{"nodes": 2}', "needs 'nodes' and 'links'$"),
         ('{"nodes": 2,', "is no JSON: Expecting"),

@@ -27,6 +27,35 @@ def test_levels_are_solved_once():
         assert not solve(*asked).flags.writeable
 
 
+COMPRESSORS = [
+    baselines.eden(4), baselines.min_max(4, rotated=True), baselines.min_max(4, rotated=False),
+    baselines.qsgd(7, "l2"), baselines.qsgd(7, "max"), baselines.terngrad, baselines.top_k(0.1),
+    baselines.block_min_max(4), baselines.scaled_sign, baselines.microscaling(2, 1),
+    baselines.microscaling(4, 3, rotated=True), quic_fl(1, shared=6),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compress", COMPRESSORS)
+def test_a_gradient_of_zeros_is_no_nan(compress):
+    got = compress(np.zeros(1024), np.random.default_rng(0))
+    np.testing.assert_array_equal(np.abs(got), np.zeros(1024), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("compress", "shape", "words"),
+    [
+        (baselines.eden(4), (1000,), r"x must have shape \(n,\), n a power of two, not \(1000,\)"),
+        (baselines.min_max(4, rotated=True), (32, 32), r"a power of two, not \(32, 32\)"),
+        (quic_fl(1, shared=6), (0,), r"a power of two, not \(0,\)"),
+        (baselines.microscaling(2, 1), (1000,), "x must hold a multiple of 32 values, not 1000"),
+        (baselines.block_min_max(4), (1000,), "x must hold a multiple of 256 values, not 1000"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(compress, shape, words):
+    with pytest.raises(ValueError, match=words):
+        compress(np.ones(shape), np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_lloyd_max_distortion(bits):
     """Max 1960, table 1: distortion of the best quantizer of N(0,1)."""

@@ -1,10 +1,11 @@
 """Tables of layers: the published sizes, JSON files, and PyTorch modules."""
 
 import json
+import math
 
 import pytest
 from gradnic.models.training import layers
-from gradnic.models.training.devices import Systolic, compute_seconds, device, passes
+from gradnic.models.training.devices import Device, Systolic, compute_seconds, device, passes
 
 PUBLISHED = {  # parameters: the architectures' own papers, or PyTorch's and Hugging Face's models
     "alexnet": 60_965_224,
@@ -437,6 +438,26 @@ def test_what_is_no_module_is_named(torch):
         layers.from_module(net.state_dict(), torch.zeros(1, 3))
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_mapped_calls_count_as_often_as_they_are_made(torch, dims):
+    """torch.vmap shows modules one of the calls that it makes."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(5, 4)
+            self.attention = torch.nn.MultiheadAttention(4, 2)
+
+        def forward(self, x):
+            inner = torch.vmap(self.layer)
+            y = (inner if dims == 1 else torch.vmap(inner))(x)
+            return self.attention(y, y, y) if dims == 1 else y
+
+    x = torch.randn(3, 7, 5)
+    model = layers.from_module(Net(), x)
+    assert next(layer.m for layer in model.layers if layer.name == "layer") == 21
+
+
 def test_pytorch_module_of_frozen_parameters(torch):
     net = torch.nn.Linear(3, 3).requires_grad_(False)
     with pytest.raises(ValueError, match="Linear: the layers have no parameters that are trained"):
@@ -461,6 +482,24 @@ def test_devices_reproduce_what_they_are_made_from():
     assert compute_seconds(model, device("a100-tf32"), 938) == pytest.approx(1)
     with pytest.raises(ValueError, match="h100"):
         device("h100")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Device("d", 0.0), "d: operations must be above 0, not 0.0"),
+        (lambda: Device("d", 1e9, -1.0), "d: overhead must be 0 s or more, not -1.0"),
+        (lambda: Device("d", 1e9, math.nan), "d: overhead must be 0 s or more, not nan"),
+        (lambda: Systolic(rows=0), "systolic: rows must be at least 1, not 0"),
+        (lambda: Systolic(arrays=1.5), "systolic: arrays must be at least 1, not 1.5"),
+        (lambda: Systolic(clock=-1e9), "systolic: clock must be above 0, not -1000000000.0"),
+        (lambda: passes(layers.load("ncf"), Systolic(), 0), "batch must be at least 1, not 0"),
+        (lambda: passes(layers.load("ncf"), Systolic(), 1.5), "batch must be at least 1, not 1.5"),
+    ],
+)
+def test_devices_and_batches_that_cannot_be_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 def test_systolic_array_counts_folds():
