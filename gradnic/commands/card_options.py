@@ -7,18 +7,20 @@ import click
 
 from gradnic import quantities as q
 from gradnic.interface.flit import FLIT_BYTES
+from gradnic.models.schedule.ethernet_cards import codec_of
 from gradnic.models.schedule.network_model import Network, lanes_of, of_card, of_offload_card
+from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.quantities import option
 
 _OFFLOAD_LANES = 16
 _RATES = 0.001, 1_000_000  # bytes a cycle
-NAMES = ("card", "lanes", "port_lanes", "link_bytes_per_cycle", "link_latency")
+NAMES = ("card", "lanes", "port_lanes", "link_bytes_per_cycle", "link_latency", "codec")
 
 _OPTIONS = (
     option(
         "--card",
         q.OneOf("direct", "offload"),
-        help="Nodes are gradnic's cards, with the times of their RTL, raw floats: on direct links, "
+        help="Nodes are gradnic's cards, with the times of their RTL: on direct links, raw floats, "
         "or offload cards on Ethernet, a port for each link.",
     ),
     option(
@@ -38,6 +40,12 @@ _OPTIONS = (
         "what a port has.",
     ),
     option("--link-latency", q.LINK_TIME, Network.link_latency, "Cycles."),
+    click.option(
+        "--codec",
+        default="none",
+        show_default=True,
+        help="none, inceptionn, thc, or ratio:R, the payload ratio that codec stats prints.",
+    ),
 )
 
 
@@ -48,8 +56,10 @@ def card_options(command):
     return command
 
 
-def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collective):
-    """UsageError for what such a card does not have."""
+def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec, collective):
+    """UsageError for what such a card does not have, ValueError for no codec."""
+    wire_ratio(codec, 2)
+    q.only_with(card != "direct", "offload cards, or runs without --card", "codec")
     q.only_with(card, "a card: --card direct or offload", "lanes")
     q.only_with(card == "offload", "--card offload", "port_lanes")
     if card == "direct" and (link_bytes_per_cycle or 0) > FLIT_BYTES:
@@ -71,8 +81,8 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, collectiv
         )
 
 
-def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, flow="message",
-            buffer=None, **others):  # fmt: skip
+def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec,
+            flow="message", buffer=None, **others):  # fmt: skip
     """The Network of the options. flow : of links without offload cards; others : of a `Network`
     whose nodes are no cards. buffer : of such, too; None covers a round trip of the longest link.
     A file's unit of bandwidth is the default of the links' rate, at 1 GHz. ValueError for cards
@@ -81,7 +91,10 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
     if card and (topology.sums or topology.multicasts):
         raise ValueError(f"{topology.name}: --card knows no switches that sum or multicast")
     if card == "offload":
-        network = of_offload_card(lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency)
+        coded = codec_of(codec, topology.n_nodes)
+        network = of_offload_card(
+            lanes or _OFFLOAD_LANES, port_lanes, delay=link_latency, codec=coded
+        )
         most = network.cards.port_bytes
         rate = link_bytes_per_cycle or rate_of_file(topology, most) or most
         return replace(network, link_bytes_per_cycle=rate)
@@ -99,6 +112,7 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
         return of_card(lanes or lanes_of(topology), **link)
     longest = topology.latencies(link_latency).max(initial=0)
     covers = math.ceil(2 * longest * link["link_bytes_per_cycle"])
+    others["wire_ratio"] = wire_ratio(codec, topology.n_nodes)
     return Network(**link, **others, buffer=buffer or max(Network.buffer, covers))
 
 

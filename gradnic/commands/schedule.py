@@ -273,7 +273,7 @@ def _describe_other(algorithm, topology, schedule, report, layout, seconds, name
 @output.json_option
 @needs(schedule=("scipy",))
 def command(collective, root, barrier, nops, table_file, node, alone, plot_file, listing, json_file,
-            n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, exports,
+            n_bytes, card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec, exports,
             export_bytes, row_nodes, row_chunks, **options):  # fmt: skip
     """Build, prove and measure the schedule of an all-reduce, or of another collective.
 
@@ -301,9 +301,8 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     if plot_file:
         require("--plot", report=("matplotlib",))
         from gradnic.models.schedule.builders.pictures import drawn
-    figures = dict(
-        zip(NAMES, (card, lanes, port_lanes, link_bytes_per_cycle, link_latency), strict=True)
-    )
+    values = card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec
+    figures = dict(zip(NAMES, values, strict=True))
     timed = options["algorithm"] == "best" or card == "offload"
     q.only_with(timed, "--algorithm best, or --card offload", "n_bytes")
     q.only_with(n_bytes is not None, "runs with --bytes", *NAMES)

@@ -12,7 +12,6 @@ from gradnic.models.schedule.builders import ISSUE
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
-from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.packages import needs
 from gradnic.progress import Progress
 from gradnic.quantities import option
@@ -22,7 +21,7 @@ from .card_options import check as check_card
 from .schedule import ROOTED, chunks_per_shard, make, show_algorithms, show_tries, topology_options
 
 _NOT_OF_CARDS = (
-    "packet", "head", "reduce_per_cycle", "codec", "buffer", "issue", "issue_order", "window",
+    "packet", "head", "reduce_per_cycle", "buffer", "issue", "issue_order", "window",
 )  # fmt: skip
 
 
@@ -43,12 +42,6 @@ _NOT_OF_CARDS = (
     q.Whole(1, 1 << 20, "floats"),
     32,
     "Floats that a node adds; it reads as many, or 32.",
-)
-@click.option(
-    "--codec",
-    default="none",
-    show_default=True,
-    help="none, inceptionn, thc, or ratio:R, the payload ratio that codec stats prints.",
 )
 @option(
     "--buffer",
@@ -73,7 +66,7 @@ _NOT_OF_CARDS = (
 @output.list_option
 @output.json_option
 @needs(schedule=("scipy",))
-def command(size, codec, listing, json_file, scheduler, workers, resume, parquet, **options):
+def command(size, listing, json_file, scheduler, workers, resume, parquet, **options):
     """Simulate one all-reduce, or another collective, message by message; total cycles, reduction
     included. JSON of several sizes is a list.
 
@@ -88,18 +81,18 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, parquet
       gradnic simulate --topology torus:8x8 --collective reduce_scatter
       gradnic simulate --topology dgx:8x2+sum+multicast --algorithm best --bytes 64MiB
       gradnic simulate --topology torus:4x4 --card offload --lanes 16 --port-lanes 4 --bytes 256KiB
+      gradnic simulate --topology torus:2x2 --card offload --port-lanes 4 --codec inceptionn
       gradnic simulate --topology torus:16x16 --bytes 32KiB,2MiB,64MiB,1GB --workers 2
     """
     if listing:
         show_algorithms(json_file)
         return
-    wire_ratio(codec, 2)  # complains now
     q.only_with(options["collective"] in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     card = options["card"]
     q.only_with(card != "offload", "direct links; offload cards send packets", "flow")
     q.only_with(not card, "runs without --card, which has the figures of the card", *_NOT_OF_CARDS)
     check_card(**{name: options[name] for name in (*NAMES, "collective")})
-    work = [{"n_bytes": n_bytes, "codec": codec, **options} for n_bytes in size]
+    work = [{"n_bytes": n_bytes, **options} for n_bytes in size]
     where = cluster.of_options(scheduler, workers, resume, parquet)
     if len(work) > 1 or where != cluster.Cluster():
         found = cluster.spread(run, work, where, name="sizes")
@@ -119,15 +112,14 @@ def command(size, codec, listing, json_file, scheduler, workers, resume, parquet
     output.write_json(json_file, found[0] if len(found) == 1 else found)
 
 
-def _machine(topology, algorithm, codec, issue_order, window, **options):
+def _machine(topology, algorithm, issue_order, window, **options):
     """The Network of the options."""
     if options["card"]:
         return machine(topology, **{name: options[name] for name in (*NAMES, "flow")})
     asked = {"order": issue_order, "window": window}
     asked = {name: value for name, value in asked.items() if value is not None}
-    ratio = wire_ratio(codec, topology.n_nodes)
     options["read_per_cycle"] = max(Network.read_per_cycle, options["reduce_per_cycle"])
-    return machine(topology, **options, wire_ratio=ratio, **ISSUE.get(algorithm, {}) | asked)
+    return machine(topology, **options, **ISSUE.get(algorithm, {}) | asked)
 
 
 def run(n_bytes, collective, root, progress=None, **options):

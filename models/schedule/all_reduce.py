@@ -13,9 +13,9 @@ from .traffic import written_out
 NAN = 0x7FC00000  # every NaN result of an addition
 
 
-def chunk_length(n_elems: int, n_chunks: int) -> int:
-    """Elements per chunk: n_elems / n_chunks, rounded up to 16s; the last may be short."""
-    return -(-n_elems // (16 * n_chunks)) * 16
+def chunk_length(n_elems: int, n_chunks: int, unit: int = 16) -> int:
+    """Elements per chunk: n_elems / n_chunks, rounded up to units; the last may be short."""
+    return -(-n_elems // (unit * n_chunks)) * unit
 
 
 def add(a: np.ndarray, b: np.ndarray | np.float32) -> np.ndarray:

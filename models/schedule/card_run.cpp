@@ -17,8 +17,11 @@ struct Own {  // as card_run.py lays it out
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
-	int64_t inside, reads, ranges, adding, raw, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
+	int64_t inside, reads, ranges, adding, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
 	int64_t told, land, taken, end, heads, addressed;
+	int64_t kept;  // packets whose sums wait for the framer
+	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
+	double value, leaf, ratio;  // bytes of a value in memory, and of a leaf's; and over those sent
 	const int32_t *back;  // of each path: links of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
 	const int32_t *source, *port;  // of links: the node they leave, the port they come to
@@ -26,6 +29,9 @@ struct Own {  // as card_run.py lays it out
 };
 
 struct Input : Counts, Own, Traffic {};
+
+const double UNSIZED = 1e300;  // of a head whose packet is not coded yet
+const int64_t HEARD = 3;  // cycles of the receiver behind a codec's verdict, which takes one itself
 
 enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, TAKE, HEAD, FRAMED };
 
@@ -73,6 +79,7 @@ struct Card {
 	size_t port = 0;
 	bool taking = false;
 	double chunk = 0, place = 0;  // when the locator's steps are free
+	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
 	double judged = 0, landed = 0;  // when the receiver is, and all is written
 	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
@@ -111,14 +118,20 @@ struct Loop {
 	}
 
 	static int64_t up(int64_t n, int64_t by) { return (n + by - 1) / by; }
-	int64_t words(int64_t floats) const { return up(in.head + 4 * floats, in.n_bytes); }
-	int64_t bytes(const Frame &f) const {
-		return f.kind == Frame::DATA ? 4 * f.floats + in.head + in.between : in.whole;
+	int64_t held(const Frame &f) const {  // bytes of its values in memory
+		bool leaf = f.m >= 0 && in.reduces[f.m] && !in.wait[f.row];
+		return std::ceil((leaf ? in.leaf : in.value) * f.floats);
 	}
-	int64_t stored(const Frame &f) const { return words(f.kind == Frame::DATA ? f.floats : 0); }
+	int64_t beats(const Frame &f) const { return up(held(f), in.n_bytes); }
+	int64_t payload(const Frame &f) const {
+		return f.kind == Frame::DATA ? std::ceil(held(f) / in.ratio) : 0;
+	}
+	int64_t bytes(const Frame &f) const { return in.whole + payload(f); }
+	int64_t stored(const Frame &f) const { return up(in.head + payload(f), in.n_bytes); }
 	int64_t made(const Frame &f) const {
-		int64_t beats = up(4 * f.floats, in.n_bytes), parts = in.wait[f.row];
-		return parts > 1 ? parts * std::max(beats, in.turn) : beats;
+		int64_t parts = in.wait[f.row];
+		if (parts > 1) return parts * std::max(beats(f), in.turn);
+		return beats(f) + (in.coded && f.m >= 0);  // the compressor sees one out before the next
 	}
 	int32_t link(int64_t m, int64_t hop = 0) const {
 		return in.hops[in.path_start[in.path_of[m]] + hop];
@@ -236,7 +249,7 @@ struct Loop {
 	}
 
 	int64_t contributed(const Frame &frame) const {  // beats
-		return up(4 * frame.floats, in.n_bytes) * in.wait[frame.row];
+		return beats(frame) * in.wait[frame.row];
 	}
 
 	// PROBEs pass packets that wait for their sums; others wait until all their contributions are
@@ -246,7 +259,7 @@ struct Loop {
 		for (const Frame &frame : card.asked) {
 			bool data = frame.kind == Frame::DATA;
 			reads += data ? contributed(frame) : 0;
-			int64_t most = in.reads + in.ranges * up(4 * frame.floats, in.n_bytes);
+			int64_t most = in.reads + in.ranges * beats(frame);
 			if (summed < in.adding && (!data || reads <= most))
 				summed += data;
 			else if (before || data)
@@ -257,23 +270,23 @@ struct Loop {
 
 	void ask(int32_t v, Frame frame, double now) {  // its values are there in a while
 		Card &card = cards[v];
+		bool data = frame.kind == Frame::DATA;
 		if (frame.m >= 0) {
-			frame.since = now + in.tell;
+			frame.since = in.coded && data ? UNSIZED : now + in.tell;
 			card.told.push_back(frame);
-			push(frame.since, HEAD, v);
+			if (frame.since < UNSIZED) push(frame.since, HEAD, v);
 		}
-		if (frame.kind != Frame::DATA && card.asked.empty()) return;
-		int64_t alone = up(4 * frame.floats, in.n_bytes);
-		frame.since = now + in.first + words(frame.floats) - in.taken - in.look - alone;
+		if (!data && card.asked.empty()) return;
+		frame.since = now + in.first + up(in.head, in.n_bytes) - in.taken - in.look;
 		card.asked.push_back(frame);
-		if (frame.kind == Frame::DATA) push(frame.since, READ, v);
+		if (data) push(frame.since, READ, v);
 	}
 
 	void make(int32_t v, double now) {
 		Card &card = cards[v];
 		if (card.summing || card.asked.empty()) return;
 		Frame frame = card.asked.front();
-		if (frame.since > now || (frame.m >= 0 && card.raw == in.raw)) return;
+		if (frame.since > now || (frame.m >= 0 && card.raw == in.kept)) return;
 		card.raw += frame.m >= 0;
 		do card.asked.pop_front();
 		while (!card.asked.empty() && card.asked.front().kind != Frame::DATA);
@@ -291,12 +304,23 @@ struct Loop {
 		Card &card = cards[v];
 		if (frame.m < 0) {
 			card.judged = std::max(card.judged, now) + in.judge;
-			if (!--left_own[frame.row]) push(now + in.own, FINAL, in.terminal[frame.row]);
-		} else if (card.open) {
+			double own = in.own + in.coded * in.image;
+			if (!--left_own[frame.row]) push(now + own, FINAL, in.terminal[frame.row]);
+			return;
+		}
+		double ends = now + 1;  // the payload's last beat at the framer
+		if (in.coded) {  // the payload waits for the last sum, and its head for its size
+			ends = now + in.compress + up(payload(frame), in.n_bytes);
+			auto told = card.told.begin();
+			while (told->since != UNSIZED) told++;
+			told->since = now + in.sized;
+			push(told->since, HEAD, v);
+		}
+		if (card.open) {
 			card.open = false;
-			push(std::max(card.framed, now + 1), FRAMED, v, frame);
+			push(std::max(card.framed, ends), FRAMED, v, frame);
 		} else {
-			card.sums.push_back(now);
+			card.sums.push_back(ends);
 		}
 	}
 
@@ -334,7 +358,7 @@ struct Loop {
 		card.framed = std::max(now + stored(next), room);
 		card.open = card.sums.empty();
 		if (card.open) return;
-		push(std::max(card.framed, card.sums.front() + 1), FRAMED, v, next);
+		push(std::max(card.framed, card.sums.front()), FRAMED, v, next);
 		card.sums.pop_front();
 	}
 
@@ -416,7 +440,14 @@ struct Loop {
 		turn = std::max(turn, card.judged);
 		if (data) {
 			card.judged = turn + in.judge;
-			card.landed = std::max(card.judged, card.landed) + up(4 * frame.floats, in.n_bytes);
+			if (in.coded) {  // its verdict, then its values
+				card.passed = std::max(now + in.gate + in.seen, card.passed);
+				card.planned = std::max(card.passed + in.plan, card.planned) + beats(frame);
+				card.passed += up(payload(frame), in.n_bytes);
+				card.judged = std::max(card.judged - HEARD, card.planned) + HEARD + 1;
+				card.landed = std::max(card.landed, card.planned + in.restore);
+			}
+			card.landed = std::max(card.judged, card.landed) + beats(frame);
 			push(card.landed + in.land, GOT, frame.m);
 		} else if (stop) {
 			auto &heard = card.heard;

@@ -14,6 +14,10 @@ other. A row's contributions count once they are written. A PROBE is answered wh
 looked at its packets; the sender hears one answer after the other, which takes the longer the later
 the place of its run is, and the receiver stands still while some wait. Switches pass frames on in
 the order of their coming, without a limit to what waits.
+
+With INCEPTIONN a packet's sums wait in the compressor until all are there; its head waits for the
+size. On the other side they wait in the decompressor for its verdict, and so does the receiver;
+what is written are floats. All packets of as many values have the same size.
 """
 
 from dataclasses import asdict
@@ -22,18 +26,19 @@ from pathlib import Path
 import numpy as np
 
 from .compiled_loop import CompiledLoop
-from .ethernet_cards import CONTROL, HEAD, PACKET, WIRE_MORE
+from .ethernet_cards import CONTROL, HEAD, WIRE_MORE
 
 _LOOP = CompiledLoop(
     Path(__file__).with_suffix(".cpp"),
     (
         "n_links", "packet", "head", "between", "whole", "run", "chunk", "n_bytes", "port_bytes",
         "store", "first", "turn", "own", "due", "lead", "next_peer", "next_run", "places", "frees",
-        "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "raw", "tell",
+        "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "tell",
         "control", "gate", "divide", "judge", "hear", "scan", "scan_down", "per_packet", "told",
-        "land", "taken", "end", "heads", "addressed",
+        "land", "taken", "end", "heads", "addressed", "kept", "coded", "compress", "sized", "seen",
+        "plan", "restore", "image",
     ),
-    (),
+    ("value", "leaf", "ratio"),
     {
         "back": np.int32, "speed": np.float64, "latency": np.float64, "source": np.int32,
         "port": np.int32, "cutting": np.int64,
@@ -52,10 +57,10 @@ def run(traffic, topology, network, progress):
         raise ValueError(f"offload cards need two-way links, a port each, not {topology.name}")
     t, cards = traffic, network.cards
     given = {
-        **asdict(cards.times), **asdict(cards.parts), "port_bytes": cards.port_bytes,
+        **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
+        "kept": cards.kept, "port_bytes": cards.port_bytes,
         "run": cards.run, "store": cards.store, "n_links": topology.n_links,
-        "packet": PACKET, "head": HEAD, "between": WIRE_MORE, "whole": CONTROL,
-        "chunk": t.chunk_floats,
+        "head": HEAD, "between": WIRE_MORE, "whole": CONTROL, "chunk": t.chunk_floats,
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
         "speed": topology.bandwidth * network.link_bytes_per_cycle,
         "latency": topology.latencies(network.link_latency), "source": topology.links[:, 0],

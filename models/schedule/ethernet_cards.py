@@ -1,22 +1,29 @@
-"""Offload cards over Ethernet: the parts of their times.
+"""Offload cards over Ethernet: the parts of their times, and what codecs make of packets.
 
 A message of the network model is a row's floats to one neighbor. Here it leaves as packets, in runs
 with a PROBE behind each and an answer on the way back; frames are stored whole on their way in and
 out. `gradnic.models.schedule.card_run` goes through all of that.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from .wire_ratio import wire_ratio
+
+FLOAT = 4  # bytes
 PACKET = 352  # floats, at most
+INDICES = 1024  # of THC, and sums: in a packet, and under a norm
+MOST_THC = 18  # nodes whose sums have 8 bits, as the cards' have
 HEAD = 64  # bytes of a frame in front of its values
 WIRE_MORE = 24  # bytes of a frame's FCS, preamble and gap
 CONTROL = HEAD + WIRE_MORE  # of a PROBE or an answer, on the wire
 RUN, NARROW_RUN = 64, 16  # packets at most, and where ports are narrower than the datapath
 STORE, NARROW_STORE = 2, 16  # longest frames that a port stores at least (hdl/offload/way_out.py)
 SHORT, LONG_TURN = 32, 26  # beats up to which sums go round in LUT RAM, and cycles above that
+KEPT, AHEAD = 5, 17  # packets in the compressor's store; beats ahead at its exit (merger.py)
 LONGEST = HEAD + PACKET * 17 // 4 + 17  # bytes of such a frame
 
 
@@ -124,6 +131,82 @@ class PartTimes:
 
 
 @dataclass(frozen=True)
+class Codec:
+    """What a codec makes of a tensor on these cards: sizes.
+
+    packet : values, at most. unit : of so many values are chunks multiples. value, leaf : bytes of
+    a value in sums, results and memory, and of one that only its own node has. ratio : of those
+    bytes over what a link carries, on average. coded : INCEPTIONN's circuits make it. block :
+    values of a norm, whose all-reduce comes before; 0: none.
+    """
+
+    packet: int = PACKET
+    unit: int = 16
+    value: float = FLOAT
+    leaf: float = FLOAT
+    ratio: float = 1.0
+    coded: bool = False
+    block: int = 0
+
+    def held(self, n_values):
+        """Bytes of so many in memory."""
+        return math.ceil(self.value * n_values)
+
+    def sent(self, n_values):
+        """And on a link, a result's."""
+        return math.ceil(self.held(n_values) / self.ratio)
+
+    @property
+    def wire_ratio(self):
+        """Bytes on links per byte of floats, heads not counted."""
+        return self.value / self.ratio / FLOAT + (1 / self.block if self.block else 0)
+
+
+RAW = Codec()
+
+
+def codec_of(name: str, n_nodes: int) -> Codec:
+    """Of one of the codecs of `gradnic.models.schedule.wire_ratio`. ValueError for THC of more
+    nodes than sums of 8 bits hold.
+    """
+    if name == "none":
+        return RAW
+    if name == "thc":
+        if n_nodes > MOST_THC:
+            raise ValueError(f"nodes must be at most {MOST_THC} for thc, not {n_nodes}")
+        return Codec(packet=INDICES, unit=INDICES, value=1, leaf=0.5, block=INDICES)
+    return Codec(ratio=1 / wire_ratio(name, n_nodes), coded=True)
+
+
+@dataclass(frozen=True)
+class CoderTimes:
+    """Cycles of a card's compressor and decompressor, which pass a beat of floats each.
+
+    All from the sources; nothing was measured in a cluster. compress : from the last sum to the
+    payload's first beat, `Compressor.latency`, less the 7 of the queue of raw packets, whose times
+    `CardTimes.first` has; sized : until the framer has the head, which waits for the size that
+    comes 14 before that beat. plan : from a payload's first beat at the decompressor to its
+    verdict, beside its beats of floats (hdl/inceptionn/planner.py), and seen : from the locator's
+    turn to that beat, 9 for the descriptor (packet_decoder.py, decompressor.py). restore : from the
+    verdict until the values go to memory, `Decompressor.latency` and the 7 of the queue behind it,
+    less 3 from the receiver's decision. image : of a root's sums, `LaneImage.latency`.
+    """
+
+    compress: int
+    sized: int
+    plan: int
+    restore: int
+    seen: int = 5
+    image: int = 5
+
+    @classmethod
+    def of(cls, n_lanes):
+        """With words of so many floats."""
+        k = n_lanes.bit_length() - 1
+        return cls(compress=20 + 2 * k, sized=7 + 2 * k, plan=26 + k, restore=27 + k)
+
+
+@dataclass(frozen=True)
 class ChunkTimes:
     """Cycles of one chunk's message: on its link; until the first one's first beat; from its end to
     that of what waits for it; from a root's sums to theirs; made(contributions), of the datapath.
@@ -148,15 +231,26 @@ class EthernetCards:
     port_bytes: int
     run: int
     store: int
+    coder: CoderTimes
     parts: PartTimes = PartTimes()
+    codec: Codec = RAW
 
     @classmethod
-    def of(cls, n_lanes, port_lanes):
+    def of(cls, n_lanes, port_lanes, codec=RAW):
         """Of cards with words of so many floats, ports of `port_lanes`."""
         run, frames = (RUN, STORE) if port_lanes == n_lanes else (NARROW_RUN, NARROW_STORE)
         store = 1 << (frames * -(-LONGEST // (4 * n_lanes)) - 1).bit_length()  # a block RAM's
         turn = CardTimes.turn if SHORT * n_lanes >= PACKET else LONG_TURN
-        return cls(CardTimes(4 * n_lanes, turn=turn), 4 * port_lanes, run, store)
+        times = CardTimes(4 * n_lanes, turn=turn)
+        return cls(times, 4 * port_lanes, run, store, CoderTimes.of(n_lanes), codec=codec)
+
+    @property
+    def kept(self):
+        """Packets whose sums wait for the framer."""
+        if not self.codec.coded:
+            return self.parts.raw
+        beats = -(-self.codec.sent(self.codec.packet) // self.times.n_bytes)
+        return KEPT + AHEAD // beats
 
     @property
     def narrow(self):
@@ -167,19 +261,27 @@ class EthernetCards:
         """Whether chunks of `length` floats are one run of whole packets: longer ones wait to be
         stored as a whole, shorter ones are mostly heads.
         """
-        return PACKET <= length <= self.run * PACKET
+        packet = self.codec.packet
+        return packet <= length <= self.run * packet
 
     def of_chunk(self, length, network):
         """`ChunkTimes` of messages of `length` floats."""
-        times, packet = self.times, min(length, PACKET)
-        packets = -(-length // PACKET)
+        times, codec, packet = self.times, self.codec, min(length, self.codec.packet)
+        packets = -(-length // codec.packet)
         runs = -(-packets // self.run)
-        wire = 4 * length + packets * (HEAD + WIRE_MORE) + 2 * runs * CONTROL
-        lead = times.first + times.beats(packet)
-        turn = times.locate + times.row - times.first + 2 * times.beats(packet)
-        way_in = network.link_latency + -(-(HEAD + 4 * packet) // self.port_bytes) + turn
+        wire = codec.sent(length) + packets * (HEAD + WIRE_MORE) + 2 * runs * CONTROL
+        floats, sent = codec.held(packet) // FLOAT, codec.sent(packet)
+        inside, frame = times.beats(floats), times.beats(sent // FLOAT)
+        lead = times.first + inside
+        turn = times.locate + times.row - times.first + inside + frame
+        if codec.coded:
+            coder, parts = self.coder, self.parts
+            lead += coder.compress + frame
+            turn += coder.seen + coder.plan + inside + coder.restore
+            turn -= 2 * parts.divide + parts.judge
+        way_in = network.link_latency + -(-(HEAD + sent) // self.port_bytes) + turn
         return ChunkTimes(
             line=wire / network.link_bytes_per_cycle, start=lead, turn=way_in + lead,
             own=times.own + lead,
-            made=lambda parts: packets * times.made(packet, np.asarray(parts)),
+            made=lambda parts: packets * times.made(floats, np.asarray(parts)),
         )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 from gradnic.interface.schedule_table import Table
 
 from . import card_run, network_run
-from .ethernet_cards import CONTROL, PACKET, EthernetCards
+from .ethernet_cards import CONTROL, RAW, Codec, EthernetCards
 from .in_network import computing
 from .topology import Topology
 from .traffic import Traffic
@@ -154,15 +154,17 @@ def of_card(n_lanes: int, **options) -> Network:
     return Network(reduce_per_cycle=n_lanes, read_per_cycle=n_lanes, receive=receive, **options)
 
 
-def of_offload_card(n_lanes: int, port_lanes: int | None = None, *, delay: int = 10) -> Network:
-    """The Network whose nodes are offload cards with words of `n_lanes` floats, and raw floats on
-    Ethernet links of `port_lanes` (None: as many) floats a cycle, `delay` cycles long.
+def of_offload_card(
+    n_lanes: int, port_lanes: int | None = None, *, delay: int = 10, codec: Codec = RAW
+) -> Network:
+    """The Network whose nodes are offload cards with words of `n_lanes` floats, on Ethernet links
+    of `port_lanes` (None: as many) floats a cycle, `delay` cycles long.
     """
-    cards = EthernetCards.of(n_lanes, port_lanes or n_lanes)
+    cards = EthernetCards.of(n_lanes, port_lanes or n_lanes, codec)
     return Network(
         link_bytes_per_cycle=cards.port_bytes, link_latency=delay, flow="packet", start=0, turn=1,
-        packet=FLOAT_BYTES * PACKET, head=CONTROL, buffer=1 << 40, reduce_per_cycle=n_lanes,
-        read_per_cycle=n_lanes, merge_above=math.inf, cards=cards,
+        packet=codec.sent(codec.packet), head=CONTROL, buffer=1 << 40, reduce_per_cycle=n_lanes,
+        read_per_cycle=n_lanes, merge_above=math.inf, cards=cards, wire_ratio=codec.wire_ratio,
     )  # fmt: skip
 
 
@@ -203,11 +205,10 @@ def simulate(
         raise ValueError(f"bytes must be a multiple of {FLOAT_BYTES} above 0, not {n_bytes}")
     if table.n_nodes > topology.n_nodes:
         topology = computing(topology)
-    traffic = Traffic(table, topology, n_bytes // FLOAT_BYTES)
+    n_floats = n_bytes // FLOAT_BYTES
     if network.cards:
-        speed = (topology.bandwidth * network.link_bytes_per_cycle).tolist()
-        runs = (card_run.run(traffic, topology, *one) for one in _runs(network, progress))
-        return _mean([_result(traffic, speed, *run) for run in runs])
+        return _on_cards(table, topology, n_floats, network, progress)
+    traffic = Traffic(table, topology, n_floats)
     state = _Run(traffic, topology, network)
     loop = None if compiled is False else network_run.loop(len(traffic.path), always=compiled)
     return loop(state, progress) if loop else state.run(progress)
@@ -451,6 +452,30 @@ def _circular(before, behind, n_places):
     return False
 
 
+def _on_cards(table, topology, n_floats, network, progress):
+    """The Result of offload cards: of the norms' all-reduce, where there are any, and of that of
+    the values behind it.
+    """
+    codec = network.cards.codec
+    if codec.block:
+        raw = replace(network, cards=replace(network.cards, codec=RAW))
+        norms = _on_cards(table, topology, -(-n_floats // codec.block), raw, None)
+        n_floats = -(-n_floats // codec.unit) * codec.unit
+    traffic = Traffic(table, topology, n_floats, unit=codec.unit)
+    speed = (topology.bandwidth * network.link_bytes_per_cycle).tolist()
+    runs = (card_run.run(traffic, topology, *one) for one in _runs(network, progress))
+    values = _mean([_result(traffic, speed, *run, codec.value) for run in runs])
+    return _together(norms, values) if codec.block else values
+
+
+def _together(first, then):
+    """Of two rounds, one after the other."""
+    cycles = first.cycles + then.cycles
+    busy = first.busiest_link * first.cycles + then.busiest_link * then.cycles
+    parked = max(first.parked_bytes, then.parked_bytes)
+    return Result(cycles, busy / cycles, first.messages + then.messages, parked)
+
+
 def _runs(network, progress):
     """Networks whose links are a cycle shorter, as long as said, and a cycle longer, and whom to
     tell the share done.
@@ -474,11 +499,12 @@ def _mean(results):
     )
 
 
-def _result(traffic, speed, finish, delivered, parked, busy, need):
+def _result(traffic, speed, finish, delivered, parked, busy, need, value=FLOAT_BYTES):
+    """value : bytes of one in memory."""
     n_messages = len(traffic.path)
     if delivered != n_messages:
         stuck = next(row for row, left in enumerate(need) if left > 0)
         raise ValueError(f"{n_messages - delivered} messages never left: row {stuck} waits")
     finish = math.ceil(finish)
     busiest = max(went / rate for went, rate in zip(busy, speed, strict=False))
-    return Result(finish, float(busiest / max(finish, 1)), n_messages, int(parked) * FLOAT_BYTES)
+    return Result(finish, float(busiest / max(finish, 1)), n_messages, int(parked * value))

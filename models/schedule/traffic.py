@@ -10,6 +10,8 @@ from .topology import Topology
 class Traffic:
     """All messages of one all-reduce of `n_floats`, periodic tables written out.
 
+    unit : floats of which chunks are multiples.
+
     Members
     -------
     paths : list of tuples
@@ -31,7 +33,7 @@ class Traffic:
     free_rows : rows that wait for nothing. `chunk_floats` : of a chunk.
     """
 
-    def __init__(self, table: Table, topology: Topology, n_floats: int) -> None:
+    def __init__(self, table: Table, topology: Topology, n_floats: int, *, unit: int = 16) -> None:
         self.n_nodes = table.n_nodes
         rows = written_out(table)
         n_chunks = table.n_chunks * table.repeats
@@ -42,7 +44,7 @@ class Traffic:
         self.dst = peer["to"].copy()
         self.is_reduce = rows["op"][index] == REDUCE
         self.send_start = np.searchsorted(index, np.arange(len(rows) + 1))
-        length = -(-n_floats // (16 * n_chunks)) * 16
+        length = -(-n_floats // (unit * n_chunks)) * unit
         self.chunk_floats = length
         first = rows["first"].astype(np.int64)
         self.first, self.count = first, rows["count"].astype(np.int64)

@@ -15,12 +15,13 @@ from gradnic.models.schedule import builders as schedules
 from gradnic.models.schedule import checker
 from gradnic.models.schedule.builders.fastest import cut, fastest
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.ethernet_cards import codec_of
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc.worker import Worker
 from gradnic.models.transport import tagger
 
-from gradnic.interface.formats import GRADNIC, Op
+from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from ..aggregation.worker import RtlWorker, build_engines
 from .cluster import OffloadCluster
@@ -185,24 +186,32 @@ def cosim(
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
     port's beat, at most `lanes`; None: `lanes`. All links run at the rate of the slowest one where
     the file has a unit, at 1 GHz, as far as a port can, else at a port's. spray : cards spray their
-    packets over 8 paths, each longer than the one before by twice the delay. Of raw floats `best`
-    is the fastest by the network model, and chunks for narrow ports are, see `cut`. important :
-    share of the elements
-    that is important by the sizes of its packets; None is all. pace : "off", "ce" or "rtt".
-    options : as of `run`.
+    packets over 8 paths, each longer than the one before by twice the delay. `best` is the fastest
+    by the network model, and chunks for narrow ports are, see `cut`. important : share of the
+    elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
+    "rtt". options : as of `run`.
+
+    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
     port_bytes = 4 * (port_lanes or lanes)
     rate = topology.rate_behind(port_bytes)
-    card = of_offload_card(lanes, port_lanes, delay=faults.delay)
-    card = replace(card, link_bytes_per_cycle=rate)
+
+    def cards(ratio=None):
+        name = codec if ratio is None else f"ratio:{ratio}"
+        made = codec_of(name, topology.n_nodes)
+        if made.block:
+            made = replace(made, block=block, unit=max(block, made.unit))
+        card = of_offload_card(lanes, port_lanes, delay=faults.delay, codec=made)
+        return replace(card, link_bytes_per_cycle=rate)
+
     alike = replace(topology, bandwidth=np.ones(topology.n_links), latency=None)  # as links are
     n_bytes = gradients.nbytes // len(gradients)
-    if algorithm == "best" and codec == "none":
-        schedule, _ = fastest(alike, n_bytes, card, chunks=chunks)
-    elif chunks is None and codec == "none":
-        schedule = cut(alike, algorithm, n_bytes, card)
+    if algorithm == "best":
+        schedule, _ = fastest(alike, n_bytes, cards(), chunks=chunks)
+    elif chunks is None:
+        schedule = cut(alike, algorithm, n_bytes, cards())
     else:
         schedule = schedules.build(topology, algorithm, **_given(chunks=chunks))
     table = compile_table(schedule)
@@ -229,10 +238,11 @@ def cosim(
         **options,
     )
     found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}
-    found |= {"link_bytes_per_cycle": rate, "model_cycles": None}
+    ratio = _payload_ratio(outcome.frames) if codec == "inceptionn" else None
+    found |= {"link_bytes_per_cycle": rate, "payload_ratio": ratio, "model_cycles": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
-    if codec == "none" and not (spray or options.get("queues")) and faults == plain:
-        found["model_cycles"] = simulate(table, alike, 4 * gradients.shape[1], card).cycles
+    if not (spray or options.get("queues")) and faults == plain:
+        found["model_cycles"] = simulate(table, alike, n_bytes, cards(ratio)).cycles
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     found |= error_of(replicas[0].astype(np.float64) * scale, gradients)
     return outcome, outcome.summary() | found
@@ -261,6 +271,14 @@ def _tags(gradients, important, packet=352):
     threshold = tagger.quantile(histogram, share)
     return {"source": HOST, "threshold": threshold, "back_layer_start": 1 << 12,
             "pull_all_important": 1}  # fmt: skip
+
+
+def _payload_ratio(frames):
+    """Bytes of floats over coded bytes, of all packets."""
+    heads = [(GRADNIC.parse(frame), len(frame) - HEAD_BYTES) for *_, frame in frames]
+    data = [(head["elems"], n_bytes) for head, n_bytes in heads if head["op"] != Op.CONTROL]
+    floats, coded = np.sum(data, axis=0)
+    return float(4 * floats / coded)
 
 
 def _given(**options):

@@ -146,6 +146,16 @@ def test_links_run_at_the_rate_of_a_file(machine, port, tmp_path):
     assert cycles.get(2 * port, cycles[port]) == cycles[port]
 
 
+@pytest.mark.parametrize("codec", ["inceptionn"])
+def test_the_model_has_the_times_of_codecs(codec, tmp_path):
+    file = tmp_path / "report.json"
+    words = f"cosim card --topology ring:3 --algorithm ring --elements 12288 --codec {codec}"
+    CliRunner().invoke(cli.cli, [*words.split(), "--json", str(file)])
+    got = json.loads(file.read_text())
+    assert got["ok"]
+    assert got["cycles"] == pytest.approx(got["model_cycles"], rel=0.03)
+
+
 @pytest.mark.slow  # four whole rings of 235,146 floats
 def test_cycles_of_the_guide(tmp_path):
     page = (Path(__file__).parents[2] / "docs/guide/cosim.md").read_text()

@@ -3,9 +3,14 @@
 import dataclasses
 
 import pytest
+from gradnic.hdl.inceptionn.compressor import Compressor
+from gradnic.hdl.inceptionn.decompressor import Decompressor
+from gradnic.hdl.inceptionn.lanes import LaneImage
+from gradnic.hdl.stream.block_fifo import BlockFIFO
 from gradnic.models.schedule import card_run
 from gradnic.models.schedule.builders.catalog import build
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.ethernet_cards import KEPT, PACKET, CoderTimes, codec_of
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
 from gradnic.models.schedule.traffic import Traffic
@@ -57,6 +62,58 @@ def test_offload_cards_take_what_rtl_takes(
     card = of_offload_card(16, port_lanes)
     got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
     assert abs(got / cycles - 1) < apart
+
+
+EQUAL = 32 / 11  # payload ratio of packets that all have 484 bytes
+CODED = [
+    ("ring:4", "ring", 1, 1408, 4, EQUAL, 3160, 0.01),
+    ("ring:4", "ring", 1, 22528, 4, EQUAL, 6824, 0.01),
+    ("torus:2x2", "ring", 1, 8192, 4, EQUAL, 4267, 0.01),
+    ("torus:2x2", "multitree", 1, 8192, 4, EQUAL, 3157, 0.01),
+    ("torus:2x2", "multitree", 2, 8192, 4, EQUAL, 2889, 0.01),
+    ("torus:2x2", "multitree", 1, 65536, 4, EQUAL, 11775, 0.01),
+    ("torus:2x2", "bfb", 4, 8192, 4, EQUAL, 3633, 0.025),
+    ("torus:4x4", "ring", 1, 65536, 4, EQUAL, 26429, 0.01),
+    ("torus:4x4", "multitree", 1, 65536, 4, EQUAL, 12415, 0.01),
+    ("torus:4x4", "multitree", 2, 65536, 4, EQUAL, 11279, 0.015),
+    ("torus:4x4", "multitree", 2, 16384, 4, EQUAL, 5404, 0.015),
+    ("torus:4x4", "bfb", 4, 65536, 4, EQUAL, 13514, 0.01),
+    ("mesh:4x4", "multitree", 1, 65536, 4, EQUAL, 18754, 0.015),
+]  # fmt: skip
+REAL = [  # of trained gradients, at the mean of their packets: those of a shard are larger
+    ("ring:4", "ring", 1, 22528, 4, 3.001, 6845, 0.025),
+    ("torus:2x2", "multitree", 1, 8192, 4, 3.138, 3166, 0.03),
+    ("torus:2x2", "multitree", 1, 65536, 4, 3.035, 12070, 0.04),
+    ("torus:4x4", "multitree", 1, 65536, 4, 3.361, 12832, 0.045),
+    ("torus:4x4", "multitree", 2, 65536, 4, 3.352, 11450, 0.015),
+    ("torus:4x4", "ring", 1, 65536, 4, 2.667, 27602, 0.01),  # its largest shard's
+]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "algorithm", "chunks", "n_floats", "port_lanes", "ratio", "cycles", "apart"),
+    [*CODED, *REAL],
+)
+def test_offload_cards_that_code_take_what_rtl_takes(
+    spelling, algorithm, chunks, n_floats, port_lanes, ratio, cycles, apart
+):
+    """RTL of `gradnic cosim card --codec inceptionn --lanes 16`, 29 November 2026; nothing of the
+    coders' times was measured there.
+    """
+    card = of_offload_card(16, port_lanes, codec=codec_of(f"ratio:{ratio}", 4))
+    got = run(spelling, algorithm, 4 * n_floats, card, chunks=chunks).cycles
+    assert abs(got / cycles - 1) < apart
+
+
+@pytest.mark.parametrize("n_lanes", [4, 8, 16, 32])
+def test_coders_take_what_their_circuits_say(n_lanes):
+    """Beside constants of queues and states that `CoderTimes` tells."""
+    coder = CoderTimes.of(n_lanes)
+    compressor = Compressor(n_lanes, max_floats=PACKET)
+    assert coder.compress == compressor.latency - BlockFIFO.latency
+    assert coder.restore == Decompressor(n_lanes).latency + BlockFIFO.latency - 3
+    assert coder.image == LaneImage.latency
+    assert compressor.depth // -(-PACKET // n_lanes) >= KEPT
 
 
 @pytest.mark.parametrize(

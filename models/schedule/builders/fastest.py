@@ -108,7 +108,8 @@ def _counts(topology, n_bytes, network):
     """Chunks a shard to try."""
     if not network.cards:
         return _CHUNKS
-    lengths = {k: chunk_length(n_bytes // 4, k * topology.n_nodes) for k in _CARD_CHUNKS}
+    n, unit = topology.n_nodes, network.cards.codec.unit
+    lengths = {k: chunk_length(n_bytes // 4, k * n, unit) for k in _CARD_CHUNKS}
     return [k for k, length in lengths.items() if network.cards.suits(length)][:5] or [1]
 
 

@@ -47,7 +47,7 @@ def timed(
         **columns,
     })  # fmt: skip
     transfers = np.concatenate([up, down])
-    length = chunk_length(n_bytes // 4, n * chunks)
+    length = chunk_length(n_bytes // 4, n * chunks, network.cards.codec.unit)
     times = network.cards.of_chunk(length, network)
     began, summed = _List(topology, transfers, np.arange(n * chunks) // chunks, times, ahead).run()
     transfers["step"], sums = _steps(topology, transfers, began, summed, chunks)
