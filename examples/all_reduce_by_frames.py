@@ -54,6 +54,7 @@ try:
         ended = card.completion(timeout=60)
         total = np.frombuffer(card.link.load(RESULT, 4 * N), "f4")
         assert np.array_equal(total, gradients[0] + gradients[1])
+        card.link.close()
     if "--tap" in sys.argv:
         subprocess.run(["ip", "neighbor"], check=True)
     print(f"{N} floats summed on two cards, status {ended.status}, {server.n_frames} frames")

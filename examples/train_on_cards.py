@@ -1,12 +1,16 @@
 """Machine-learning engineers: two workers of PyTorch DDP whose gradients are averaged by cards.
 
-Two cards without hardware stand at UDP sockets here; each worker knows only its own.
+Two cards without hardware stand at UDP sockets here, golden ones, or with --rtl their Verilog as
+compiled by Verilator; each worker knows only its own. Both train to the same weights, bit for bit.
 
 python examples/train_on_cards.py (needs PyTorch: pip install -e '.[train]')
+python examples/train_on_cards.py --rtl (compiles a card for minutes, once)
 """
 
+import sys
 import tempfile
 import threading
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -14,6 +18,7 @@ import torch.multiprocessing as mp
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.rtl_twin import RtlTwin
 from gradnic.sim.offload.twin import Twin, TwinServer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -47,6 +52,7 @@ def worker(rank, folder, ends):
         optimizer.step()
         losses.append(loss.item())
     hook.close()
+    link.close()
     torch.save(model.module.weight.detach(), f"{folder}/weight{rank}")
     if rank == 0:
         print(f"loss {losses[0]:.1f} -> {losses[-1]:.1f}")
@@ -57,7 +63,8 @@ def worker(rank, folder, ends):
 if __name__ == "__main__":
     topology = parse(f"ring:{N_WORKERS}")
     table = compile_table(build(topology, "ring"))
-    server = TwinServer(Twin((table,), topology, MEMORY), port=0)
+    kind = RtlTwin if "--rtl" in sys.argv else Twin
+    server = TwinServer(kind((table,), topology, MEMORY), port=0)
     stop = threading.Event()
     served = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
     served.start()
@@ -66,6 +73,7 @@ if __name__ == "__main__":
             mp.spawn(worker, args=(folder, server.ends), nprocs=N_WORKERS)
             weights = [torch.load(f"{folder}/weight{rank}") for rank in range(N_WORKERS)]
             assert torch.equal(*weights)  # alike to the bit on both
+            print(f"CRC-32 of the weights: {zlib.crc32(weights[0].numpy().tobytes()):08x}")
         finally:
             stop.set()
             served.join()

@@ -19,6 +19,7 @@ COMMANDS = {
     "simulate": "one all-reduce on the network model, to thousands of nodes",
     "transport": "time of a tensor under loss, over the share that may be missing",
     "cosim": "machines of RTL cards, one all-reduce each, against golden clusters",
+    "twin": "cards without hardware at UDP sockets or TAP devices, golden or of RTL",
     "synth": "LUT, FF, BRAM, Fmax and Gb/s of a block, by Yosys and nextpnr",
     "sweep": "all 2^32 floats through the RTL value path, against model and bound",
     "soak": "millions of packets, and of attacks, through the RTL aggregator",

@@ -41,7 +41,7 @@ _MISTAKES = {
 
 
 def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> tuple:
-    """(send, receive) of `FrameHost` over a UDP socket to a card's host address.
+    """(send, receive, close) of `FrameHost` over a UDP socket to a card's host address.
 
     card : IPv4 address that the system reaches the card by: its register ``host_ip``, 198.51.100.0
     after reset. The card answers ARP: ``ip addr add 198.51.100.1/31 dev DEV`` is enough.
@@ -63,7 +63,7 @@ def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> 
         except (TimeoutError, ConnectionRefusedError):  # nothing came, or nobody listens there yet
             return None
 
-    return send, receive
+    return send, receive, end.close
 
 
 class _Request:
@@ -72,6 +72,7 @@ class _Request:
     def __init__(self, kind, address, payload, elems):
         self.kind, self.address, self.payload, self.elems = kind, address, payload, elems
         self.seq = 0
+        self.sent_at: float | None = None  # None: more than once, so its answer says no time
 
     @property
     def n_bytes(self):
@@ -96,10 +97,14 @@ class FrameHost:
         Of what is behind a UDP header.
     receive : function (seconds) -> bytes or None
         Waits at most so long.
+    close : function () or None
+        What `close` calls, as the end of a ``with`` does.
     payload : int
         Bytes of payload of the longest frame both ways, a multiple of 64 to 8,192.
     timeout, patience : seconds
-        Without anything new, until requests are sent again, and until the card is given up.
+        Without anything new, until requests are sent again, and until the card is given up. For a
+        card that takes longer to answer than `timeout`, requests are sent again later, as in
+        RFC 6298: after up to a 64th of `patience`.
     clock : function () -> seconds
 
     Attributes
@@ -113,6 +118,7 @@ class FrameHost:
         self,
         send: Callable[[bytes], Any],
         receive: Callable[[float], bytes | None],
+        close: Callable[[], Any] | None = None,
         *,
         payload: int = PAYLOAD,
         timeout: float = 0.01,
@@ -124,7 +130,10 @@ class FrameHost:
                 f"payload must be a multiple of {ALIGN} to {MAX_PAYLOAD}, not {payload!r}"
             )
         self._send_bytes, self._receive, self._clock = send, receive, clock
+        self._close = close
         self._timeout, self._patience = timeout, patience
+        self._wait = timeout  # until requests are sent again
+        self._takes: tuple[float, float] | None = None  # seconds of an answer: mean, deviation
         self._payload = payload
         self._window: deque[_Request] = deque()
         self._completions: deque[Completion] = deque()
@@ -143,6 +152,17 @@ class FrameHost:
         self._next = self.session = 0
         self.hello: dict[str, int] = {}
         self._open()
+
+    def close(self) -> None:
+        """Give the socket back. The card keeps the session, which nobody else needs to end."""
+        if self._close is not None:
+            self._close()
+
+    def __enter__(self) -> "FrameHost":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
 
     # requests
 
@@ -225,7 +245,8 @@ class FrameHost:
         end = self._clock() + self._patience
         while not self.hello:
             self._send(hello)
-            octets = self._receive(self._timeout)
+            octets = self._receive(self._wait)
+            self._wait = self._bounded(2 * self._wait)
             while octets is not None and not self.hello:
                 self._hear(octets)
                 octets = None if self.hello else self._receive(0.0)
@@ -239,7 +260,7 @@ class FrameHost:
         request = self._ask(Kind.READ_REG, address, elems=4)
         self._words = {request.seq: None}
         self._until(lambda: request not in self._window)
-        self._until(lambda: self._words[request.seq] is not None, self._timeout)
+        self._until(lambda: self._words[request.seq] is not None, self._wait)
         return self._words[request.seq]
 
     def _place(self, address, n_bytes):
@@ -267,6 +288,7 @@ class FrameHost:
         if not self._window:
             self._progress()
         self._window.append(request)
+        request.sent_at = self._clock()
         self._send(request)
         return request
 
@@ -310,8 +332,9 @@ class FrameHost:
             if now - self._heard_at > self._patience:
                 self._progress()  # for who tries again
                 raise CardGone(f"the card is gone: nothing new in {self._patience} s")
-            if now - self._silent_since >= self._timeout:
+            if now - self._silent_since >= self._wait:
                 self._silent_since = now
+                self._wait = self._bounded(2 * self._wait)
                 self._again()
         if self._fault is not None:
             fault, self._fault = self._fault, None
@@ -331,7 +354,23 @@ class FrameHost:
     def _resend(self):
         self.n_resent += len(self._window)
         for request in self._window:
+            request.sent_at = None
             self._send(request)
+
+    def _done(self):
+        """The oldest request is answered, which says how long a card takes."""
+        request = self._window.popleft()
+        if request.sent_at is None:
+            return
+        took = self._clock() - request.sent_at
+        mean, deviation = self._takes or (took, took / 2)
+        deviation += (abs(took - mean) - deviation) / 4
+        mean += (took - mean) / 8
+        self._takes = mean, deviation
+        self._wait = self._bounded(mean + 4 * deviation)
+
+    def _bounded(self, seconds):
+        return max(self._timeout, min(seconds, self._patience / 64))
 
     def _hear(self, octets):
         if len(octets) < HEAD_BYTES - GRADNIC_START:
@@ -367,7 +406,7 @@ class FrameHost:
         if done > len(self._window):
             return  # of a session before, or late
         for _ in range(done):
-            self._window.popleft()
+            self._done()
         if done:
             self._progress()
         oldest = self._window[0] if self._window else None
@@ -397,7 +436,7 @@ class FrameHost:
     def _data(self, head, payload, last):
         seq = head["seq"]
         while self._window and (seq - self._window[0].seq) % SEQS < SEQS // 2:
-            self._window.popleft()
+            self._done()
         if seq in self._words:
             if head["status"] == Status.MEMORY:  # the ACK that said so was lost
                 self._read_failed(self._into[0])

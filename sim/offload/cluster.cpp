@@ -791,6 +791,13 @@ int64_t cluster_got(void *self, int64_t node, int64_t port, int64_t index, const
 	return got[index].size();
 }
 
+// Of the frames that hosts got none is remembered.
+void cluster_forget(void *self) {
+	for (Card &card : cluster(self).cards)
+		for (Port &port : card.ports)
+			port.host_got.clear();
+}
+
 }  // extern "C"
 
 #pragma GCC visibility pop

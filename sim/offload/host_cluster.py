@@ -12,6 +12,7 @@ from gradnic.models.offload.host_port import carried, default_address
 from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
 from gradnic.interface.formats import GRADNIC_START
+from gradnic.interface.job_card import HOSTED
 
 from .card_cluster import CardCluster
 
@@ -45,6 +46,11 @@ class HostCluster(CardCluster):
     def _load(self, node):
         if not self.by_frames:
             super()._load(node)
+
+    def _driver(self, node):
+        driver = super()._driver(node)
+        driver.map = HOSTED
+        return driver
 
     def open(self, faults=None, **options):
         """Hosts find their cards and make them ready, all by frames. faults : of the cards' links

@@ -41,6 +41,7 @@ _FUNCTIONS = {
     "sent": ([_POINTER, _POINTER, _POINTER], _NUMBER),
     "given": ([_POINTER, _POINTER], _NUMBER),
     "got": ([_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER], _NUMBER),
+    "forget": ([_POINTER], None),
     "counts": ([_POINTER, _NUMBER, _POINTER], None),
     "keep": ([_POINTER, _NUMBER, _NUMBER], None),
     "programs": ([_POINTER, *[_NUMBER] * 3, ctypes.c_double, _NUMBER, _NUMBER], None),

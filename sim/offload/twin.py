@@ -1,7 +1,8 @@
 """Golden cards with jobs at UDP sockets or TAP devices: host frames without hardware.
 
 Each card of a topology has the port of its host, `gradnic.models.offload.host_port`, at a socket or
-a device of its own; between the cards is the golden network, whose links may lose frames.
+a device of its own; between the cards is the golden network, whose links may lose frames. The
+servers take cards of RTL as well, `gradnic.sim.offload.rtl_twin`.
 """
 
 import contextlib
@@ -42,6 +43,7 @@ class Twin:
     Attributes
     ----------
     ports : list of `HostPort`
+    macs : list of int, addresses that the cards have for their hosts
     """
 
     def __init__(self, tables, topology, n_bytes, *, faults=None, **options):
@@ -69,6 +71,7 @@ class Twin:
         ]  # fmt: skip
         for port in self.ports:
             port.events = False  # as after reset
+        self.macs = [port.mac for port in self.ports]
 
     def busy(self):
         """Whether any card has something to do but wait for its host."""
@@ -109,9 +112,11 @@ class Twin:
 
 
 class TwinServer:
-    """A `Twin` whose ports are at UDP sockets, one after the other from a first one on.
+    """A twin whose ports are at UDP sockets, one after the other from a first one on.
 
-    twin : Twin. host : address to listen at. port : of node 0; 0: any that are free.
+    twin : Twin or RtlTwin. host : address to listen at. port : of node 0; 0: any that are free.
+
+    OSError, with address and port as its filename, where they cannot be had.
 
     Attributes
     ----------
@@ -123,14 +128,15 @@ class TwinServer:
         self.twin, self.n_frames = twin, 0
         self.sockets = []
         try:
-            for node in range(len(twin.ports)):
+            for node in range(len(twin.macs)):
                 end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 self.sockets.append(end)
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
                 end.bind((host, port and port + node))
                 end.setblocking(False)
-        except OSError:
+        except OSError as error:
             self.close()
+            error.filename = f"{host}:{port and port + node}"
             raise
         self.ends = [end.getsockname() for end in self.sockets]
         self.hosts = {}
@@ -167,7 +173,7 @@ class TwinServer:
 
     def _framed(self, node, octets):
         """The frame that a NIC would have made of a datagram."""
-        card = Address(0, self.twin.ports[node].mac, 0x7F000001)
+        card = Address(0, self.twin.macs[node], 0x7F000001)
         host = Address(0, 0x020000000000, 0x7F000001, self.hosts[node][1])
         return carried(host, card, octets)
 
@@ -177,12 +183,13 @@ class TwinServer:
 
 
 class TapServer(TwinServer):
-    """A `Twin` whose cards are behind TAP devices: Ethernet devices, to Linux and all its programs.
+    """A twin whose cards are behind TAP devices: Ethernet devices, to Linux and all its programs.
 
     With an address, ``ip addr add 198.51.100.1/31 dev NAME`` and ``ip link set NAME up``, the card
     is found by ARP, answers ping, and `gradnic.host.frames.udp` reaches it at 198.51.100.0.
 
-    twin : Twin. names : of the devices, one a node, up to 15 characters; made where there are none.
+    twin : Twin or RtlTwin. names : of the devices, one a node, up to 15 characters; made where
+    there are none.
 
     OSError where the process may not (CAP_NET_ADMIN), or there is no /dev/net/tun.
     """
@@ -195,8 +202,9 @@ class TapServer(TwinServer):
                 self.sockets.append(end)
                 fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH", name.encode(), TAP | NO_HEAD))
                 os.set_blocking(end.fileno(), False)
-        except OSError:
+        except OSError as error:
             self.close()
+            error.filename = error.filename or name
             raise
 
     def _hear(self, node, end):

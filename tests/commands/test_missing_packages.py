@@ -31,6 +31,8 @@ COMMAND_LINES = {
     "cosim star": "sim",
     "cosim direct --topology ring:4": "schedule,sim",
     "cosim card --topology ring:4": "schedule,sim",
+    "twin --topology ring:65": "schedule",
+    "twin --help": "",
     "synth compressor": "fpga",
     "synth --list": "",
     "sweep": "sim",

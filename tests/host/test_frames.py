@@ -276,6 +276,32 @@ def test_silence_and_other_hosts_end_a_session():
     assert other.read(0x20) == 3
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.004, 0.1, 0.4])
+def test_a_slow_card_is_not_asked_again_and_again(delay):
+    """One that takes longer than the timeout of 10 ms, by its answers' times in a queue."""
+    wire, late = Wire(credits=16384), []
+    come, receive = wire._come, wire.receive
+    wire._come = lambda frames: late.extend((wire.now + delay, frame) for frame in frames)
+
+    def slow(seconds):
+        end = wire.now + seconds
+        while not wire.back:
+            if not late or late[0][0] > end:
+                receive(max(0.0, end - wire.now))
+                if not late or late[0][0] > end:
+                    return None
+            wire.now = max(wire.now, late[0][0])
+            come([late.pop(0)[1]])
+        return receive(0.0)
+
+    wire.receive = slow
+    host = wire.host(patience=60.0)
+    for _ in range(20):
+        host.store(4096, bytes(64_000))
+        host.flush()
+    assert host.n_resent <= (0 if delay < 0.01 else 60)  # of 920
+
+
 def test_numbers_wrap(monkeypatch):
     monkeypatch.setattr("secrets.randbits", lambda n: (1 << n) - 3)
     wire = Wire(losses(0.1, 3))

@@ -1,0 +1,105 @@
+"""Cards at UDP sockets, golden and of RTL: hosts cannot tell which, bit for bit."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.rtl_twin import RtlTwin
+from gradnic.sim.offload.twin import Twin, TwinServer
+
+from gradnic.host.framed_card import FramedCard
+from gradnic.host.frames import FrameHost, udp
+from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation
+
+TOPOLOGY = parse("ring:3")
+TABLES = tuple(compile_table(build(TOPOLOGY, name)) for name in ("ring", "multitree"))
+N, N_ELEMS, MEMORY = 3, 3000, 1 << 18
+FAULTS = {"loss": 0.02, "duplicate": 0.02, "delay": 20, "reorder": 40, "seed": 5}
+PATIENCE = 60  # seconds, on a busy machine
+
+
+@contextlib.contextmanager
+def served(twin):
+    """Hosts of all cards of a twin, at its sockets."""
+    server, stop = TwinServer(twin, port=0), threading.Event()
+    thread = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
+    thread.start()
+    with contextlib.ExitStack() as stack, contextlib.closing(server):
+        try:
+            yield [
+                FramedCard(stack.enter_context(FrameHost(*udp(*end), patience=PATIENCE)))
+                for end in server.ends
+            ]
+        finally:
+            stop.set()
+            thread.join()
+
+
+def jobs():
+    """One of each kind, side by side, under addresses of their own."""
+    kinds = [
+        {},
+        {"codec": JobCodec.INCEPTIONN, "table": 1},
+        {"kind": Kind.BF16, "codec": JobCodec.RAW16, "op": Operation.MEAN},
+        {"op": Operation.MAX, "table": 1, "layer": 7},
+    ]
+    return [
+        Job(id=k, tensor=k, gen=3, elems=N_ELEMS, source=32768 * k, result=32768 * (4 + k), **kind)
+        for k, kind in enumerate(kinds)
+    ]
+
+
+def ended(twin):
+    """Completions and the memories of all cards, as their hosts read them."""
+    values = np.random.default_rng(7).standard_normal((N, MEMORY // 8)).astype(np.float32)
+    with served(twin) as cards:
+        for card, mine in zip(cards, values, strict=True):
+            card.link.store(0, mine)
+        for job in jobs():
+            for card in cards:
+                card.post(job)
+        told = [sorted((card.completion(PATIENCE) for _ in jobs()), key=lambda one: one.id)
+                for card in cards]  # fmt: skip
+        return (
+            [[(one.id, one.status, one.leaves_least) for one in of] for of in told],
+            [bytes(card.link.load(0, MEMORY)) for card in cards],
+        )
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return ended(Twin(TABLES, TOPOLOGY, MEMORY, faults=LinkFaults(**FAULTS)))
+
+
+def test_the_circuit_gives_what_golden_cards_give(golden):
+    told, memories = ended(RtlTwin(TABLES, TOPOLOGY, MEMORY, faults=LinkFaults(**FAULTS)))
+    assert told == golden[0] == [[(k, JobStatus.DONE, N) for k in range(4)]] * N
+    assert memories == golden[1]
+    results = [memory[MEMORY // 2 :] for memory in memories]
+    assert results[0] == results[1] == results[2] != bytes(MEMORY // 2)
+
+
+def test_a_host_that_comes_later_has_the_card_anew():
+    twin = RtlTwin(TABLES, TOPOLOGY, MEMORY)
+    for gen in (1, 2):
+        with served(twin) as cards:
+            for card in cards:
+                card.link.store(0, np.full(64, gen, np.float32))
+                card.post(Job(id=gen, tensor=5, gen=gen, elems=64, source=0, result=256))
+            for card in cards:
+                assert card.completion(PATIENCE).status == JobStatus.DONE
+                assert card.link.load(256, 256) == np.full(64, 3 * gen, np.float32).tobytes()
+
+
+def test_an_address_that_cannot_be_had_is_named():
+    twin = Twin(TABLES, TOPOLOGY, MEMORY)
+    with contextlib.closing(TwinServer(twin, port=0)) as first:
+        port = first.ends[0][1]
+        with pytest.raises(OSError, match="Address already in use") as told:
+            TwinServer(twin, port=port)
+    assert told.value.filename == f"127.0.0.1:{port}"
