@@ -99,15 +99,14 @@ class Aggregator(wiring.Component):
         longest = HEAD_BYTES + max(chunk * width // 8, 4 * n_words)
         self.queued = -(-longest // n_bytes) if queues else 0
         frames = stream.Signature(FrameBeat(n_bytes))
-        ports = {}
-        for k in range(n_ports):
-            for side in ("worker", "network"):
-                ports |= {f"{side}_rx{k}": In(frames), f"{side}_tx{k}": Out(frames)}
-            if queues:
-                ports |= {f"judged{k}": Out(Event), f"dequeued{k}": Out(Event)}
+        rx, tx, events = (one.array(n_ports) for one in (In(frames), Out(frames), Out(Event)))
         super().__init__(
             {
-                **ports,
+                "worker_rx": rx,
+                "worker_tx": tx,
+                "network_rx": rx,
+                "network_tx": tx,
+                **({"judged": events, "dequeued": events} if queues else {}),
                 "bus": In(Lite(REGISTERS.address_width)),
                 "now": In(32),
                 "tick": In(1),
@@ -128,12 +127,14 @@ class Aggregator(wiring.Component):
         m.submodules.gate = gate = Gate(n, n_ports, n_jobs)
         m.submodules.unit = unit = self.unit
         m.submodules.framer = framer = AnswerFramer(n, n_jobs)
+        sides_rx = {"worker": self.worker_rx, "network": self.network_rx}
+        sides_tx = {"worker": self.worker_tx, "network": self.network_tx}
         intakes, ports = [], []
         for k in range(n_ports):
             sides, senders = {}, self._senders(m, write, k)
             for place, side in enumerate(("worker", "network")):
                 m.submodules[f"{side}{k}_intake"] = intake = sides[side] = Intake(n, n_jobs)
-                wiring.connect(m, wiring.flipped(getattr(self, f"{side}_rx{k}")), intake.i)
+                wiring.connect(m, wiring.flipped(sides_rx[side][k]), intake.i)
                 wiring.connect(m, intake.ours, merge.i[2 * k + place])
                 m.d.comb += [intake.names.eq(sender.names), intake.senders.eq(senders)]
             intakes += sides.values()
@@ -148,7 +149,7 @@ class Aggregator(wiring.Component):
             for side, other in (("worker", "network"), ("network", "worker")):
                 m.submodules[f"{side}{k}_out"] = arbiter = FrameArbiter(n)
                 wiring.connect(m, sides[other].foreign, arbiter.foreign)
-                wiring.connect(m, arbiter.o, wiring.flipped(getattr(self, f"{side}_tx{k}")))
+                wiring.connect(m, arbiter.o, wiring.flipped(sides_tx[side][k]))
                 if side == "worker":
                     wiring.connect(m, port.o, arbiter.own)
                 else:
@@ -226,8 +227,7 @@ class Aggregator(wiring.Component):
         ]
         rule_queues(m, rules, ports)
         for k, port in enumerate(ports):
-            for name in ("judged", "dequeued"):
-                m.d.comb += getattr(self, f"{name}{k}").eq(getattr(port, name))
+            m.d.comb += [self.judged[k].eq(port.judged), self.dequeued[k].eq(port.dequeued)]
 
     def _senders(self, m, write, port):
         """Who may speak for each job at a port: its child there, as it was written last."""
@@ -289,17 +289,16 @@ class Aggregator(wiring.Component):
     @staticmethod
     def _count(m, bank, intakes, ports, gate, unit):
         """Counters: what ports, gate and unit report."""
-        for name, parts, pulse in (
-            ("foreign", intakes, "crossed"),
-            ("oversize", intakes, "oversize"),
-            ("overrun", intakes, "overrun"),
-            ("answers", ports, "copied"),
-            ("lost", ports, "lost"),
-            ("unsent", [gate], "unsent"),
-        ):
-            m.d.sync += getattr(bank, name).eq(sum(getattr(part, pulse) for part in parts))
+        m.d.sync += [
+            bank.foreign.eq(sum(intake.crossed for intake in intakes)),
+            bank.oversize.eq(sum(intake.oversize for intake in intakes)),
+            bank.overrun.eq(sum(intake.overrun for intake in intakes)),
+            bank.answers.eq(sum(port.copied for port in ports)),
+            bank.lost.eq(sum(port.lost for port in ports)),
+            bank.unsent.eq(gate.unsent),
+        ]
         events = {name: unit.events[name] for name in EVENTS} | {"overflow": unit.overflow}
         refused = {r.name.lower(): gate.refused[r] for r in Refusal if r is not Refusal.NONE}
         for name in {**events, **refused}:
             pulses = [found[name] for found in (events, refused) if name in found]
-            m.d.comb += getattr(bank, name).eq(sum(pulses))
+            m.d.comb += bank.by_name[name].eq(sum(pulses))

@@ -160,8 +160,8 @@ class ContributionParser(HeadParser):
             n_slots=mine.n_slots,
             slot=two.slot,
         )
-        names = ("mac", "ip", "speaks", "switchml")
-        ahead = {name: delayed(m, getattr(one, name), 2, name=name) for name in names}
+        known = {"mac": one.mac, "ip": one.ip, "speaks": one.speaks, "switchml": one.switchml}
+        ahead = {name: delayed(m, value, 2, name=name) for name, value in known.items()}
         src = delayed(m, one.entry.src, 2)
         named = ahead["switchml"] | (three.child.src == src)  # SwitchML names nobody
         four = registered(

@@ -6,6 +6,8 @@ Plumbing: no golden model of its own.
 from amaranth.hdl import Cat, Value
 from amaranth.lib import data, wiring
 
+from ..primitive.same import by_name
+
 
 class Channel:
     """Signals of channel `prefix` ("ar", "aw", "w", "r" or "b") of an AXI port, without the prefix.
@@ -17,8 +19,8 @@ class Channel:
 
     def __init__(self, port: wiring.PureInterface, prefix: str) -> None:
         own = {
-            name[len(prefix) :]: getattr(port, name)
-            for name in port.signature.members
+            name[len(prefix) :]: signal
+            for name, signal in by_name(port).items()
             if name.startswith(prefix)
         }
         self.valid, self.ready = own.pop("valid"), own.pop("ready")

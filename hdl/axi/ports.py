@@ -9,7 +9,7 @@ from amaranth.hdl import Module, Shape, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..primitive.same import join
+from ..primitive.same import by_name
 from .axi4 import ReadPort, WritePort
 from .axis import Axis, AxisReceiver, AxisSender, Lite
 
@@ -92,8 +92,8 @@ def _places(fields):
 
 def members_of(core):
     """(name, (member, its value in the core)) of each member, those of an array one by one."""
-    for name, member in core.signature.members.items():
-        value = getattr(core, name)
+    for name, value in by_name(core).items():
+        member = core.signature.members[name]
         if not member.dimensions:
             yield name, (member, value)
             continue
@@ -213,14 +213,17 @@ class Top(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.core = self.core
+        ports = by_name(self)
         for kind, name, outside in self._joins:
-            inner, outer = self._inner[name][1], getattr(self, outside)
-            if kind is None:
-                join(m, inner, outer, self.signature.members[outside])
-            elif kind == "frame":
+            (member, inner), outer = self._inner[name], ports[outside]
+            if kind == "frame":
                 self._join_frames(m, name, inner, outer)
-            else:
+            elif kind is not None:
                 self._join_stream(m, kind, inner, outer)
+            elif member.is_signature:
+                wiring.connect(m, inner, wiring.flipped(outer))
+            else:
+                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
         return m
 
     def _join_frames(self, m, name, inner, outer):

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.register_map import RegisterMap
 
 from ..primitive.names import signals
+from ..primitive.same import by_name
 from .axis import OKAY, Lite
 
 GROUP = 8  # words per OR in the first level of the read tree, to keep it at two LUT levels
@@ -72,6 +73,8 @@ class RegisterBank(wiring.Component):
         Each bit that is 1 sets its sticky bit; ``sticky[name]`` are those bits, for an interrupt.
     <counter> : In(step_width)
         Added every cycle; the sum shows 2 cycles later. Wraps.
+    by_name : dict
+        All of them, the bus, too, by what they are called.
     """
 
     def __init__(self, register_map: RegisterMap, *, address_width: int | None = None) -> None:
@@ -100,6 +103,7 @@ class RegisterBank(wiring.Component):
             if register.access == "w1c"
         }
         super().__init__({"bus": In(Lite(address_width)), **members})
+        self.by_name = by_name(self)
 
     def elaborate(self, platform):
         m = Module()
@@ -107,7 +111,7 @@ class RegisterBank(wiring.Component):
         read, answered = self._reads(m)
         words = {}  # what software reads, by word number
         for register in self.register_map:
-            port = getattr(self, register.name)
+            port = self.by_name[register.name]
             index = register.offset // 4
             if register.access == "counter":
                 low, high = self._count(m, register, port)

@@ -87,13 +87,14 @@ class FrameCheck(wiring.Component):
         tail = Signal(tail_width, reset_less=True)
         n_here = Signal(tail_width + 1, reset_less=True)  # bytes of this beat: tail + 1
         first, last, push = signals("first last push")
-        flags = {name: Signal(name=name, reset_less=True) for name in ("bad", "gone", "cut")}
+        ends = {"bad": self.bad, "gone": self.gone, "cut": self.cut}
+        flags = {name: Signal(name=name, reset_less=True) for name in ends}
         info = Signal(FrameClass(), reset_less=True)
         m.d.sync += [
             push.eq(self.push),
             first.eq(self.first),
             last.eq(self.push & self.last),
-            *(flags[name].eq(getattr(self, name)) for name in flags),
+            *(flags[name].eq(flag) for name, flag in ends.items()),
             beat_data.eq(self.data),
             # keep is contiguous: the number of ones is where they end
             tail.eq(_encoded(self.keep, tail_width, 0)),

@@ -58,10 +58,10 @@ def store_and_check(m, parser, *, n_slots: int, n_frames: int, stops: bool = Fal
         check.push.eq(delayed_flag(m, goes, 1, name="checks")),  # it stands far from the queues
         check.first.eq(delayed(m, first, 1, name="check_first")),
         check.info.eq(delayed(m, info, 1, name="check_info")),
-        *(
-            getattr(check, name).eq(delayed(m, beat.p[name], 1, name=f"check_{name}"))
-            for name in ("last", "bad", "data", "keep")
-        ),
+        check.last.eq(delayed(m, beat.p.last, 1, name="check_last")),
+        check.bad.eq(delayed(m, beat.p.bad, 1, name="check_bad")),
+        check.data.eq(delayed(m, beat.p.data, 1, name="check_data")),
+        check.keep.eq(delayed(m, beat.p.keep, 1, name="check_keep")),
         verdicts.i.valid.eq(check.done),
         verdicts.i.p.eq(check.verdict),
     ]

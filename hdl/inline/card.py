@@ -243,7 +243,7 @@ class InlineCard(wiring.Component):
             settings.paper_codec.eq(bank.codec.paper),
             settings.prescale.eq(bank.codec.prescale),
             *(
-                settings.jobs[32 * k : 32 * k + 32].eq(getattr(bank, f"jobs_{k}").enabled)
+                settings.jobs[32 * k : 32 * k + 32].eq(bank.by_name[f"jobs_{k}"].enabled)
                 for k in range(inline.N_JOBS // 32)
             ),
         ]
@@ -253,10 +253,10 @@ class InlineCard(wiring.Component):
             (self.rx, "rx", inline.RX_FATES),
         ):
             m.d.comb += [
-                getattr(bank, f"{side}_foreign").eq(lane.foreign),
-                getattr(bank, f"{side}_oversize").eq(lane.oversize),
+                bank.by_name[f"{side}_foreign"].eq(lane.foreign),
+                bank.by_name[f"{side}_oversize"].eq(lane.oversize),
                 *(
-                    getattr(bank, f"{side}_{fate.name.lower()}").eq(lane.fates[fate])
+                    bank.by_name[f"{side}_{fate.name.lower()}"].eq(lane.fates[fate])
                     for fate in fates
                 ),
             ]

@@ -24,6 +24,7 @@ from gradnic.interface.inline import Fate
 from ..frame.classes import FrameClass
 from ..frame.head import RAW_HEAD, envelope, registered
 from ..frame.parser import HeadParser, plain_udp, sound_flags
+from ..primitive.same import same
 
 
 def Settings():
@@ -96,18 +97,18 @@ class Parser(HeadParser):
         one = self._seen(m, head, whole)
         four = self._weighed(m, self._chosen(m, self._known(m, one)))
         takes = four.has_count & ~four.too_many & four.codable
-        same = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
-        same += ("settings", "keep", "sound", "new_tos")
+        names = ("native", "ours", "only_marked", "fits", "count", "bytes", "unit_limit")
+        names += ("settings", "keep", "sound", "new_tos")
         five = registered(
             m,
             5,
-            **{name: getattr(four, name) for name in same},
+            **{name: vars(four)[name] for name in names},
             takes=takes & four.has_tags if self.receive else takes,
         )
         six = registered(
             m,
             6,
-            **{name: getattr(five, name) for name in same if name != "fits"},
+            **{name: vars(five)[name] for name in names if name != "fits"},
             **vars(sums) | {"fits": five.fits & sums.fits},
             takes=five.takes,
         )
@@ -121,7 +122,7 @@ class Parser(HeadParser):
             ),
             result.unchecked.eq(six.only_marked),
             result.fate.eq(fate),
-            *(result[name].eq(getattr(six, name)) for name in ("end", "pseudo", "unsummed")),
+            *same(result, six, "end pseudo unsummed"),
             unit.native.eq(six.native),
             unit.count.eq(six.count),
             unit.bytes.eq(six.bytes),

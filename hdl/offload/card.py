@@ -74,7 +74,7 @@ class OffloadCard(HostedCard):
                 for name in ("coded", "exponent", "paper", "prescale")
             ]
         if core.thc:
-            levels = Cat(getattr(bank, f"levels_{k}").value for k in range(4))
+            levels = Cat(bank.by_name[f"levels_{k}"].value for k in range(4))
             pairs += [
                 *((codec[name], bank.codec[name]) for name in ("norm", "thc")),
                 *((codec[name], bank.thc[name]) for name in ("n", "g", "index_p0", "index_p1")),
@@ -83,7 +83,7 @@ class OffloadCard(HostedCard):
         for region, name in zip(core.regions, ("gradient", "result", "landing"), strict=True):
             pairs += [
                 (region.first, self._first(core, bank, name)),
-                (region.n_beats, getattr(bank, f"{name}_beats").value),
+                (region.n_beats, bank.by_name[f"{name}_beats"].value),
             ]
         return pairs
 

@@ -11,7 +11,7 @@ from gradnic.interface.params import check_queues, check_range
 from gradnic.interface.schedule_table import Layout
 
 from ..primitive.names import signals
-from ..primitive.same import same
+from ..primitive.same import join, same
 from ..schedule.scheduler import Scheduler
 from ..stream.beats import Beat
 from ..stream.block_fifo import BlockFIFO
@@ -282,9 +282,7 @@ class OffloadCore(wiring.Component):
 
     def _join(self, m, way, *names):
         """Streams of all ports."""
-        for k in range(self.n_ports):
-            for name in names:
-                wiring.connect(m, wiring.flipped(getattr(self, name)[k]), getattr(way, name)[k])
+        join(m, way, self, names)
 
     def _front(self, m):
         """Ports to the gate, which offers the packets of neighbors."""
@@ -336,8 +334,7 @@ class OffloadCore(wiring.Component):
         wiring.connect(m, arriving, side.arriving)
         wiring.connect(m, side.values, maker.values)
         wiring.connect(m, side.contributions, maker.contributions)
-        for name in memory_ports(self.n_bytes, self.address_width, roots=self.roots):
-            wiring.connect(m, getattr(side, name), wiring.flipped(getattr(self, name)))
+        join(m, side, self, memory_ports(self.n_bytes, self.address_width, roots=self.roots))
         m.d.comb += [
             side.regions.eq(self.regions),
             *([side.halves.eq(self.round.bf16)] if self.bf16 else []),

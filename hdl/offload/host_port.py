@@ -15,7 +15,7 @@ from ..axi.axi4 import ReadPort, WritePort
 from ..axi.axis import Lite
 from ..axi.dma import WriteEngine
 from ..frame.packet_fifo import PacketFIFO
-from ..primitive.same import same
+from ..primitive.same import by_name, same
 from ..primitive.target import with_exit
 from ..stream.beats import FrameBeat
 from . import host_states as states
@@ -192,7 +192,8 @@ class HostPort(wiring.Component):
             answer=answer, pending=pending, status=status, is_kind=is_kind, right=right,
             accepts=accepts, waits=waits,
         )  # fmt: skip
-        m.d.sync += [getattr(self, name).eq(0) for name in COUNTED]
+        self.counts = {name: by_name(self)[name] for name in COUNTED}
+        m.d.sync += [pulse.eq(0) for pulse in self.counts.values()]
         with m.FSM() as fsm:
             states.listen(m, self, w)
             states.act(m, self, w)

@@ -77,9 +77,10 @@ class HostSide(wiring.Component):
         self.port = HostPort(n_bytes, address_width, register_width, build)
         sent = stream.Signature(FrameBeat(n_bytes, meta_width=meta_width))
         received = stream.Signature(FrameBeat(n_bytes, meta_width=rx_meta_width))
+        members = self.port.signature.members
         self.own = {
-            f"port_{name}": (name, member)
-            for name, member in self.port.signature.members.items()
+            name: f"port_{name}"
+            for name in members
             if name not in ("i", "o", "bus", "bad", "overrun")
         }
         super().__init__(
@@ -97,7 +98,7 @@ class HostSide(wiring.Component):
                 "overrun": Out(2),
                 "bus": In(Lite(register_width)),
                 "registers": Out(Lite(register_width)),
-                **{name: member for name, (_, member) in self.own.items()},
+                **{outside: members[name] for name, outside in self.own.items()},
                 **({"taken": Out(stream.Signature(Taken(meta_width)))} if tells else {}),
             }
         )
@@ -109,8 +110,7 @@ class HostSide(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), share.first)
         wiring.connect(m, port.bus, share.second)
         wiring.connect(m, share.o, wiring.flipped(self.registers))
-        for name, (inner, member) in self.own.items():
-            join(m, getattr(port, inner), getattr(self, name), member)
+        join(m, port, self, self.own, self.own)
         tap = HostTap(self.n_bytes, meta_width=self.meta_width, tells=self.tells)
         m.submodules.tap = tap
         m.submodules.neighbor = neighbor = HostNeighbor(self.n_bytes)

@@ -15,7 +15,7 @@ from gradnic.interface.register_map import RegisterMap
 
 from ..axi.axis import Lite
 from ..axi.register_bank import RegisterBank
-from ..primitive.same import same
+from ..primitive.same import join, same
 from ..stream.beats import FrameBeat
 from .memory_side import memory_ports
 
@@ -37,8 +37,8 @@ class HostedCard(wiring.Component):
 
     Members
     -------
-    host_tx<k>, mac_rx<k> : In; mac_tx<k>, host_rx<k> : Out
-        Streams of `FrameBeat`, with the side band of each direction.
+    host_tx, mac_rx : In; mac_tx, host_rx : Out
+        A stream of `FrameBeat` for each port, with the side band of each direction.
     gradient_read, landing_read, gradient_write, landing_write : Out
         And root_read and root_write, and those of passes and residuals, if the core has them.
     bus : In(Lite)
@@ -54,12 +54,13 @@ class HostedCard(wiring.Component):
         self.core, self.registers = core, registers
         sent = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.meta_width))
         received = stream.Signature(FrameBeat(core.port_bytes, meta_width=core.rx_meta_width))
-        frames = {"host_tx": In(sent), "mac_tx": Out(sent), "mac_rx": In(received),
-                  "host_rx": Out(received)}  # fmt: skip
+        n = core.n_ports
+        frames = {"host_tx": In(sent).array(n), "mac_tx": Out(sent).array(n),
+                  "mac_rx": In(received).array(n), "host_rx": Out(received).array(n)}  # fmt: skip
         self._memory = memory_ports(core.n_bytes, core.address_width, roots=core.roots,
                                     passes=core.passes, feedback=core.feedback)  # fmt: skip
         super().__init__(
-            {f"{name}{k}": member for k in range(core.n_ports) for name, member in frames.items()}
+            frames
             | self._memory
             | {"bus": In(Lite(registers.address_width)), "interrupt": Out(1)}
             | (more or {})
@@ -70,8 +71,7 @@ class HostedCard(wiring.Component):
         m.submodules.core = core = self.core
         m.submodules.bank = bank = RegisterBank(self.registers)
         self._join(m, core, bank)
-        for name in self._memory:
-            wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+        join(m, core, self, self._memory)
         for setting, value in self._shared(core, bank) + self._settings(core, bank):
             held = Signal(len(Value.cast(setting)), reset_less=True)
             m.d.sync += held.eq(value)
@@ -85,18 +85,10 @@ class HostedCard(wiring.Component):
         m.d.sync += self.interrupt.eq((sticky & bank.interrupts.mask).any())
         return m
 
-    def _join(self, m, core, bank, between=None):
-        """Bus and frames, straight or through what stands `between`: {member: its two ends}."""
-        ends = {"bus": (wiring.flipped(self.bus), bank.bus)}
-        for k in range(core.n_ports):
-            for name in _FRAMES:
-                outer, inner = getattr(self, f"{name}{k}"), getattr(core, name)[k]
-                ends[f"{name}{k}"] = (wiring.flipped(outer), inner)
-        for name, (outer, inner) in ends.items():
-            first, second = (between or {}).get(name, (inner, outer))
-            wiring.connect(m, outer, first)
-            if second is not outer:
-                wiring.connect(m, second, inner)
+    def _join(self, m, core, bank):
+        """Bus and frames."""
+        wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+        join(m, core, self, _FRAMES)
 
     def _settings(self, core, bank):
         """[(setting of the core, its value)], beside those that all cards have."""
@@ -117,7 +109,7 @@ class HostedCard(wiring.Component):
     @staticmethod
     def _first(core, bank, name):
         """First beat of what the registers `name` give the address of."""
-        at = Cat(getattr(bank, f"{name}_{half}").value for half in ("low", "high"))
+        at = Cat(bank.by_name[f"{name}_{half}"].value for half in ("low", "high"))
         return at[ceil_log2(core.n_bytes) : core.address_width]
 
     @staticmethod
@@ -139,7 +131,7 @@ class HostedCard(wiring.Component):
             (core.pace.rule, bank.pace.rule),
             (core.pace.floor, bank.pace.floor),
             *(
-                (core.pace[name], getattr(bank, f"pace_{name}").value)
+                (core.pace[name], bank.by_name[f"pace_{name}"].value)
                 for name in ("step", "low", "high")
             ),
             (core.floor, bank.ports.floor),
@@ -153,7 +145,7 @@ class HostedCard(wiring.Component):
         toggle = Signal()
         address = Signal(16, reset_less=True)
         m.d.sync += [
-            word.eq(Cat(getattr(bank, f"table_data_{k}").value for k in range(TABLE_WORDS))),
+            word.eq(Cat(bank.by_name[f"table_data_{k}"].value for k in range(TABLE_WORDS))),
             toggle.eq(write.toggle),
             address.eq(write.address),
         ]
@@ -198,7 +190,7 @@ class HostedCard(wiring.Component):
             return sum(bits[k] for k in range(len(bits)))
 
         m.d.comb += [
-            *(getattr(bank, name).eq(flag) for name, flag in drops.items()),
+            *(bank.by_name[name].eq(flag) for name, flag in drops.items()),
             *same(bank, core, "sent retransmitted probes answered responses"),
             bank.given_up.eq(total(core.given_up)),
             bank.foreign.eq(total(core.crossed)),

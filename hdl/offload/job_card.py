@@ -13,14 +13,16 @@ from gradnic.interface.job import COMPLETION, DESCRIPTOR
 from gradnic.interface.job_card import CELLS, HOSTED, JOBS, LEVELS, N_SOURCES, REGISTERS
 from gradnic.interface.schedule_table import Layout
 
-from ..primitive.same import same
+from ..primitive.same import by_name, join, meet, same
 from ..transport.records import UNIT
 from .host_port import COUNTED
 from .host_side import HostSide
 from .host_tap import ByDestination
 from .hosted import HostedCard
 from .job_core import JobCore
-from .job_window import JobWindow
+from .job_window import STREAMS, JobWindow
+
+_HOST_MEMORY = {"port_read": "host_read", "port_write": "host_write"}  # of the side, of the card
 
 
 class JobCard(HostedCard):
@@ -39,8 +41,8 @@ class JobCard(HostedCard):
     n_nodes : int
         What ``build`` and HELLO tell of the layout of tables.
     tells : bool
-        With `host`: streams ``taken<k>`` of `Taken`, a word for each frame of the host at port k
-        that ends in the card. Until it is taken, those behind it wait.
+        With `host`: ``taken``, a stream of `Taken` for each port, a word for each frame of the host
+        there that ends in the card. Until it is taken, those behind it wait.
 
     Members: see `HostedCard`; with `host` two more memory ports, host_read and host_write, on the
     memory of the gradient port.
@@ -69,9 +71,10 @@ class JobCard(HostedCard):
             self._build(core) | {"n_nodes": n_nodes, "n_rows": core.depth},
             meta_width=core.meta_width, rx_meta_width=core.rx_meta_width, tells=tells,
         )  # fmt: skip
-        more = {f"host_{way}": side.signature.members[f"port_{way}"] for way in ("read", "write")}
+        members = side.signature.members
+        more = {host: members[port] for port, host in _HOST_MEMORY.items()}
         if tells:
-            more |= {f"taken{k}": side.signature.members["taken"] for k in range(n_ports)}
+            more["taken"] = members["taken"].array(n_ports)
         super().__init__(core, HOSTED, more)
 
     @staticmethod
@@ -86,42 +89,50 @@ class JobCard(HostedCard):
             "beat_bytes": core.n_bytes,
             "n_peers": 1 << core.layout.peer,
             "options": sum(bool(built[name]) << k for k, name in enumerate(OPTIONS)),
-            **{
-                name: getattr(core, name)
-                for name in ("n_ports", "n_active", "n_tables", "n_chunks", "n_packets", "n_ranks",
-                             "address_width")
-            },
+            "n_ports": core.n_ports, "n_active": core.n_active, "n_tables": core.n_tables,
+            "n_chunks": core.n_chunks, "n_packets": core.n_packets, "n_ranks": core.n_ranks,
+            "address_width": core.address_width,
         }  # fmt: skip
 
     def _core(self, n_bytes, n_ports, layout, **sizes):
         return JobCore(n_bytes, n_ports, layout, **sizes)
 
-    def _join(self, m, core, bank, between=None):
+    def _join(self, m, core, bank):
         side = self.side
         if side is None:
             super()._join(m, core, bank)
             return
         m.submodules.host_side = side
-        between = {
-            "bus": (side.bus, side.registers),
-            "host_tx0": (side.host_tx, side.core_tx),
-            "host_rx0": (side.host_rx, side.core_rx),
-        }
+        ways = [
+            (wiring.flipped(self.bus), side.bus),
+            (side.registers, bank.bus),
+            (wiring.flipped(self.host_tx[0]), side.host_tx),
+            (side.core_tx, core.host_tx[0]),
+            (core.host_rx[0], side.core_rx),
+            (side.host_rx, wiring.flipped(self.host_rx[0])),
+        ]
         for k in range(core.n_ports):
-            between[f"mac_rx{k}"] = (side.mac_rx[k], side.from_network[k])
+            ways += [
+                (wiring.flipped(self.mac_rx[k]), side.mac_rx[k]),
+                (side.from_network[k], core.mac_rx[k]),
+                (core.mac_tx[k], wiring.flipped(self.mac_tx[k])),
+            ]
         for k in range(1, core.n_ports):  # frames to the host address leave nowhere
             guard = ByDestination(core.n_bytes, meta_width=core.meta_width)
             m.submodules[f"host_guard{k}"] = guard
-            between[f"host_tx{k}"] = (guard.i, guard.others)
             m.d.comb += guard.mac.eq(side.port_mac)
-            self._drop(m, guard.mine, getattr(self, f"taken{k}") if side.tells else None)
-        super()._join(m, core, bank, between)
+            self._drop(m, guard.mine, self.taken[k] if side.tells else None)
+            ways += [
+                (wiring.flipped(self.host_tx[k]), guard.i),
+                (guard.others, core.host_tx[k]),
+                (core.host_rx[k], wiring.flipped(self.host_rx[k])),
+            ]
         if side.tells:
-            wiring.connect(m, side.taken, wiring.flipped(self.taken0))
-        for way in ("read", "write"):
-            wiring.connect(
-                m, getattr(side, f"port_{way}"), wiring.flipped(getattr(self, f"host_{way}"))
-            )
+            ways.append((side.taken, wiring.flipped(self.taken[0])))
+        for source, sink in ways:
+            wiring.connect(m, source, sink)
+        join(m, side, self, _HOST_MEMORY, _HOST_MEMORY)
+        told = by_name(side)
         chosen = Cat(bank.host_low.value, bank.host_high.value)
         mac = Signal(48, init=OUI << 24)  # right from the first cycle on: nothing gets past it
         m.d.sync += mac.eq(
@@ -134,11 +145,8 @@ class JobCard(HostedCard):
             side.port_events.eq(bank.host.events),
             side.port_t_event.eq(bank.t_event.value),
             side.ip.eq(bank.host_ip.value),
-            *(getattr(bank, f"host_{k}").eq(getattr(side, f"port_{k}")) for k in COUNTED),
-            *(
-                getattr(bank, f"host_{k}").eq(getattr(side, k))
-                for k in ("bad", "overrun", "answered")
-            ),
+            *(bank.by_name[f"host_{k}"].eq(told[f"port_{k}"]) for k in COUNTED),
+            *(bank.by_name[f"host_{k}"].eq(told[k]) for k in ("bad", "overrun", "answered")),
             bank.spoofed.eq(sum(side.spoofed[k] for k in range(core.n_ports))),
         ]
 
@@ -173,7 +181,7 @@ class JobCard(HostedCard):
                 for k in range(N_SOURCES)
             ),
             *(
-                (core.sources[k].n_beats, getattr(bank, f"source{k}_beats").value)
+                (core.sources[k].n_beats, bank.by_name[f"source{k}_beats"].value)
                 for k in range(N_SOURCES)
             ),
         ]
@@ -183,7 +191,7 @@ class JobCard(HostedCard):
         """Whether one of `n` addresses is none of this card's memory, as after reset."""
         words = ("low", "high")
         return Cat(
-            Cat(getattr(bank, f"{name}{k}_{half}").value for half in words)[core.address_width :]
+            Cat(bank.by_name[f"{name}{k}_{half}"].value for half in words)[core.address_width :]
             for k in range(n)
         ).any()
 
@@ -192,7 +200,7 @@ class JobCard(HostedCard):
             return []
         codec, rules = core.round.codec, [(core.thc_rules.bits, bank.thc.bits)]
         if core.bits == 4:
-            levels = Cat(getattr(bank, f"levels_{k}").value for k in range(4))
+            levels = Cat(bank.by_name[f"levels_{k}"].value for k in range(4))
             rules = [(Value.cast(codec.levels), levels)]
         return [
             *rules,
@@ -217,11 +225,10 @@ class JobCard(HostedCard):
         """Descriptor, completion, what the host sees."""
         m.submodules.window = window = JobWindow()
         if self.side is None:
-            for name in ("post", "abort", "completions"):
-                wiring.connect(m, getattr(window, name), getattr(core, name))
+            meet(m, window, core, STREAMS)
         else:
             self._two_hosts(m, core, window)
-        words = [getattr(bank, f"post_{k}").value for k in range(DESCRIPTOR.n_bytes // 4)]
+        words = [bank.by_name[f"post_{k}"].value for k in range(DESCRIPTOR.n_bytes // 4)]
         octets = Cat(word[24 - 8 * j :][:8] for word in words for j in range(4))
         for field in DESCRIPTOR:
             m.d.comb += window.job[field.name].eq(Cat(octets[a:b] for a, b in field.slices))
@@ -230,7 +237,7 @@ class JobCard(HostedCard):
             m.d.comb += Cat(record[a:b] for a, b in field.slices).eq(window.record[field.name])
         for k in range(COMPLETION.n_bytes // 4):
             word = Cat(record[8 * (4 * k + j) :][:8] for j in reversed(range(4)))
-            m.d.comb += getattr(bank, f"completion_{k}").value.eq(word)
+            m.d.comb += bank.by_name[f"completion_{k}"].value.eq(word)
         m.d.comb += [
             window.posts.eq(bank.job.post),
             window.takes.eq(bank.job.take),

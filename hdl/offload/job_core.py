@@ -18,7 +18,7 @@ from gradnic.interface.schedule_table import Layout
 
 from ..axi.bursts import LENGTH_WIDTH, Region
 from ..primitive.names import signals
-from ..primitive.same import same
+from ..primitive.same import by_name, same
 from ..stream.fifo import FIFO
 from ..transport.records import Context
 from .ages import ages
@@ -42,6 +42,11 @@ _OF_A_ROUND = (
     "start", "abort", "setup", "status", "starting", "clear", "clearing", "drained", "regions",
     "area", "check", "allowance",
 )  # fmt: skip
+
+
+def _any_of(vectors):
+    """Bit by bit, whether one of `vectors`, all as long, has a 1 there."""
+    return Cat(Cat(bits).any() for bits in zip(*vectors, strict=True))
 
 
 class JobCore(OffloadCore):
@@ -266,9 +271,8 @@ class JobCore(OffloadCore):
         self._tell(m)
         m.d.comb += [renewal.watchdog.eq(self.watchdog), self.renewed.eq(renewal.forced)]
         m.d.comb += self.dropped.eq(
-            Cat(Cat(engine.dropped[k] for engine in self.engines).any()
-                for k in range(len(self.dropped))) | gate.dropped
-        )  # fmt: skip
+            _any_of(engine.dropped for engine in self.engines) | gate.dropped
+        )
         return m
 
     def _codec(self, m, gate, steer, pick):
@@ -300,13 +304,13 @@ class JobCore(OffloadCore):
         return ResetInserter(self.keepers.reset())(part)
 
     def _join(self, m, way, *names):
+        inner, outer = by_name(way), by_name(self)
         for k in range(self.n_ports):
             for name in names:
                 width = self.rx_meta_width if name.endswith("rx") else self.meta_width
                 self.keepers.keep_frames(
-                    m, f"{name}{k}", getattr(way, name)[k], getattr(self, name)[k],
-                    self.port_bytes, width,
-                )  # fmt: skip
+                    m, f"{name}{k}", inner[name][k], outer[name][k], self.port_bytes, width
+                )
 
     def _ends(self, m, clerk, runners, history, now):
         """Records go into the ring, one a cycle; a place is kept for each job that is active. It
@@ -378,16 +382,16 @@ class JobCore(OffloadCore):
 
     def _tell(self, m):
         """Pulses of all engines; of those in one cycle, one counts."""
-        for name in ("refused", "failed"):
-            m.d.comb += getattr(self, name).eq(
-                Cat(Cat(getattr(engine, name)[k] for engine in self.engines).any()
-                    for k in range(4))
-            )  # fmt: skip
-        for name in ("sent", "retransmitted", "probes", "answered", "responses"):
-            m.d.comb += getattr(self, name).eq(
-                Cat(getattr(engine, name) for engine in self.engines).any()
-            )
-        m.d.comb += self.given_up.eq(Cat(engine.given_up for engine in self.engines))
+        m.d.comb += [
+            self.refused.eq(_any_of(engine.refused for engine in self.engines)),
+            self.failed.eq(_any_of(engine.failed for engine in self.engines)),
+            self.sent.eq(_any_of(engine.sent for engine in self.engines)),
+            self.retransmitted.eq(_any_of(engine.retransmitted for engine in self.engines)),
+            self.probes.eq(_any_of(engine.probes for engine in self.engines)),
+            self.answered.eq(_any_of(engine.answered for engine in self.engines)),
+            self.responses.eq(_any_of(engine.responses for engine in self.engines)),
+            self.given_up.eq(Cat(engine.given_up for engine in self.engines)),
+        ]
         for engine, port in zip(self.engines, self.given_up_packet, strict=True):
             # kept, or nothing drives its name where nobody looks at it, as in `JobCard`
             given_up_packet = Signal(GivenUpBy, attrs={"keep": 1})

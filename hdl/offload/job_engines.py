@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from gradnic.interface.job import Collective, JobCodec, Kind, Operation
 
 from ..axi.share import ReadShare, WriteShare
-from ..primitive.same import same
+from ..primitive.same import by_name, same
 from ..reduction.shared_combine import SharedCombine
 from ..transport.records import Round
 from .engine_pool import LENT, EnginePool
@@ -21,8 +21,6 @@ from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
-_CONTROLS = "stage", "start", "clear", "pause", "closed"
-_PLACES = "own_norms", "norms", "indices", "sums"
 _OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
 
 
@@ -37,10 +35,8 @@ def users_of(m, core, runners, clerk, passes):
     if not core.pooled:
         return [
             SimpleNamespace(
-                report=runner, taken=runner.take, reset=runner.reset, job=runner.job,
-                context=runner.context,
-                places=places[k], check=checks[k],
-                **{name: getattr(runner, name) for name in _CONTROLS},
+                controls=runner, report=runner, taken=runner.take, reset=runner.reset,
+                job=runner.job, context=runner.context, places=places[k], check=checks[k],
             )
             for k, runner in enumerate(runners)
         ]  # fmt: skip
@@ -59,20 +55,19 @@ def users_of(m, core, runners, clerk, passes):
             *_leased(lease.job, runner.job),
             controls.armed.eq(runner.context.armed),
             pool.gens[k].eq(runner.context.gen),
-            *(controls[name].eq(getattr(runner, name)) for name in _CONTROLS),
-            *(getattr(runner, name).eq(report[name]) for name in report.shape().members),
+            *same(controls, runner, "stage start clear pause closed"),
+            *same(runner, report, report.shape().members),
         ]
         if passes:
             m.d.comb += [
-                *(lease[name].eq(places[k][name]) for name in _PLACES),
+                *same(lease, places[k], "own_norms norms indices sums"),
                 pool.checks[k].eq(checks[k]),
             ]
     return [
         SimpleNamespace(
-            report=pool.engine_reports[e], taken=pool.taken[e], reset=pool.resets[e],
-            job=pool.engine_leases[e].job, context=pool.contexts[e],
+            controls=pool.engine_controls[e], report=pool.engine_reports[e], taken=pool.taken[e],
+            reset=pool.resets[e], job=pool.engine_leases[e].job, context=pool.contexts[e],
             places=pool.engine_leases[e], check=pool.check[e],
-            **{name: pool.engine_controls[e][name] for name in _CONTROLS},
         )
         for e in range(core.n_engines)
     ]  # fmt: skip
@@ -91,17 +86,17 @@ def share_memory(m, core, users, passes, pick):
     """Memory ports: one of each kind for all engines, by class and age as packets are; and of
     their own for passes.
     """
-    quiets, engines = [], range(core.n_engines)
+    ports, quiets, engines = by_name(core), [], range(core.n_engines)
     residuals = {"norm": RESIDUALS[:1], "encode": RESIDUALS[1:]}
     for name in memory_ports(core.n_bytes, core.address_width, roots=True):
         share = ReadShare if name.endswith("read") else WriteShare
         part = share(core.n_bytes, core.address_width, n=core.n_engines)
         m.submodules[f"{name}s"] = core.with_renewal(part)
-        core.keepers.keep_memory(m, name, part, getattr(core, name))
+        core.keepers.keep_memory(m, name, part, ports[name])
         for k, engine in enumerate(core.engines):
-            wiring.connect(m, getattr(engine, name), part.managers[k])
+            wiring.connect(m, by_name(engine)[name], part.managers[k])
             m.d.comb += [
-                part.closed[k].eq(users[k].closed),
+                part.closed[k].eq(users[k].controls.closed),
                 part.yields[k].eq(Cat(pick.before[j][k] for j in engines)),
             ]
         quiets.append(part.quiet)
@@ -115,8 +110,8 @@ def share_memory(m, core, users, passes, pick):
             share = ReadShare if port.endswith("read") else WriteShare
             part = share(core.n_bytes, core.address_width, n=1)
             m.submodules[f"{port}s"] = core.with_renewal(part)
-            core.keepers.keep_memory(m, port, part, getattr(core, port))
-            wiring.connect(m, getattr(passes, port), part.managers[0])
+            core.keepers.keep_memory(m, port, part, ports[port])
+            wiring.connect(m, by_name(passes)[port], part.managers[0])
             m.d.comb += part.closed[0].eq(passes.closed[kind])
             stills.append(part.quiet[0])
         m.d.comb += passes.quiet[kind].eq(Cat(stills).all())
@@ -140,8 +135,9 @@ def run_engine(m, core, k, user, steer, pick):
     wiring.connect(m, steer.heads[k], engine.arrivals)
     wiring.connect(m, steer.data[k], engine.values)
     source, job, report = pick.sources[k], user.job, user.report
-    for name in ("heads", "payload", "replies"):
-        wiring.connect(m, getattr(engine, name), getattr(source, name))
+    wiring.connect(m, engine.heads, source.heads)
+    wiring.connect(m, engine.payload, source.payload)
+    wiring.connect(m, engine.replies, source.replies)
     round_ = Signal(Round)
     setup = engine.setup
     table = job.table
@@ -152,7 +148,7 @@ def run_engine(m, core, k, user, steer, pick):
         *same(source, engine, "echoed echo path_mark"),
         pick.layers[k].eq(job.job.layer),
         pick.started[k].eq(user.taken),
-        pick.pause[k].eq(user.pause),
+        pick.pause[k].eq(user.controls.pause),
         report.sending.eq(pick.sending[k]),
         *same(engine, core, "table_en table_addr table_data place_en place_addr place_data"),
         *same(engine, core, "tag_write level_write" if core.bits > 4 else "tag_write"),
@@ -177,8 +173,8 @@ def run_engine(m, core, k, user, steer, pick):
             (table.collective == Collective.REDUCE_SCATTER)
             | (table.collective == Collective.REDUCE)
         ),
-        engine.start.eq(user.start),
-        engine.clear.eq(user.clear),
+        engine.start.eq(user.controls.start),
+        engine.clear.eq(user.controls.clear),
         engine.n_clear.eq(job.n_numbers),
         report.clearing.eq(engine.clearing),
         report.finished.eq(engine.finished),
@@ -197,7 +193,8 @@ def run_engine(m, core, k, user, steer, pick):
         engine.regions[2].first.eq(core.landings[k]),
         engine.regions[2].n_beats.eq(core.landing),
     ]  # fmt: skip
-    norms, sums = is_thc & (user.stage == NORMS), is_thc & (user.stage != NORMS)
+    norms = is_thc & (user.controls.stage == NORMS)
+    sums = is_thc & (user.controls.stage != NORMS)
     codec = Signal.like(round_.codec, name=f"codec{k}")
     m.d.comb += [
         round_.codec.n.eq(table.leaves),

@@ -5,14 +5,15 @@ Plumbing: no golden model of its own.
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..primitive.same import join, meet
 from .job_core import JobCore
 from .job_records import Descriptor, Record
 
-_STREAMS = ("post", "abort", "completions")
+STREAMS = ("post", "abort", "completions")  # between the two
 
 
 class JobWindow(wiring.Component):
@@ -52,10 +53,10 @@ class JobWindow(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        before = {name: Signal(name=f"{name}_before") for name in ("posts", "aborts", "takes")}
+        bits = {"posts": self.posts, "aborts": self.aborts, "takes": self.takes}
         changes = {}
-        for name, was in before.items():
-            now = getattr(self, name)
+        for name, now in bits.items():
+            was = Signal(name=f"{name}_before")
             m.d.sync += was.eq(now)
             changes[name] = now ^ was
         m.d.comb += [
@@ -78,33 +79,21 @@ class WindowCore(wiring.Component):
     """`JobCore` behind a `JobWindow`: members of both, but for the streams between them."""
 
     def __init__(self, *arguments, **sizes: Any) -> None:
-        self.core, self.window = JobCore(*arguments, **sizes), JobWindow()
-        for name in ("n_bytes", "n_ports", "port_bytes", "n_active", "n_engines"):
-            setattr(self, name, getattr(self.core, name))
-        members = dict(self.core.signature.members.items())
-        members |= dict(self.window.signature.members.items())
-        super().__init__({k: v for k, v in members.items() if k not in _STREAMS})
+        self.core, self.window = core, window = JobCore(*arguments, **sizes), JobWindow()
+        self.n_bytes, self.n_ports, self.port_bytes = core.n_bytes, core.n_ports, core.port_bytes
+        self.n_active, self.n_engines = core.n_active, core.n_engines
+        self._parts = {core: _others(core), window: _others(window)}
+        super().__init__({k: v for own in self._parts.values() for k, v in own.items()})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.core, m.submodules.window = self.core, self.window
-        for name in _STREAMS:
-            first, second = self.window, self.core
-            wiring.connect(m, getattr(first, name), getattr(second, name))
-        for part in (self.core, self.window):
-            for name, member in part.signature.members.items():
-                if name not in _STREAMS:
-                    self._join(m, member, getattr(self, name), getattr(part, name))
+        meet(m, self.window, self.core, STREAMS)
+        for part, members in self._parts.items():
+            join(m, part, self, members)
         return m
 
-    def _join(self, m, member, outer, inner):
-        if member.dimensions:
-            one = member.signature if member.is_signature else member.shape
-            for k in range(member.dimensions[0]):
-                self._join(m, wiring.Member(member.flow, one), outer[k], inner[k])
-        elif member.is_signature:
-            wiring.connect(m, wiring.flipped(outer), inner)
-        elif member.flow == In:
-            m.d.comb += Value.cast(inner).eq(Value.cast(outer))
-        else:
-            m.d.comb += Value.cast(outer).eq(Value.cast(inner))
+
+def _others(part):
+    """Members of `part` but `STREAMS`."""
+    return {name: member for name, member in part.signature.members.items() if name not in STREAMS}

@@ -198,7 +198,8 @@ class PacketDecoder(wiring.Component):
             ("filled", head.length != 0),
             ("has_elems", head.elems != 0),
         )
-        known = SimpleNamespace(**{name: Signal(name=name, reset_less=True) for name, _ in facts})
+        flags = {name: Signal(name=name, reset_less=True) for name, _ in facts}
+        known = SimpleNamespace(**flags)
         right = Signal(reset_less=True)
         m.d.comb += self.heads.ready.eq(~busy)
         m.d.sync += judged.eq(busy & ~go)
@@ -206,7 +207,7 @@ class PacketDecoder(wiring.Component):
             m.d.sync += [
                 busy.eq(self.heads.valid),
                 arrival.eq(self.heads.p),
-                *(getattr(known, name).eq(value) for name, value in facts),
+                *(flags[name].eq(value) for name, value in facts),
             ]
         with m.Elif(go):
             m.d.sync += busy.eq(0)

@@ -145,7 +145,7 @@ class PacketParser(HeadParser):
         )
         m.d.comb += neighbors.addr.eq(two.neighbor)
         three = registered(m, 3, neighbor=neighbors.data)
-        mac, ip, at = (delayed(m, getattr(one, name), 2) for name in ("mac", "ip", "port"))
+        mac, ip, at = (delayed(m, of, 2) for of in (one.mac, one.ip, one.port))
         four = registered(
             m,
             4,
@@ -153,7 +153,7 @@ class PacketParser(HeadParser):
             from_ip=three.neighbor.ip == ip,
             from_port=three.neighbor.port == at,
         )
-        found, sound = (delayed(m, getattr(two, name), 2) for name in ("found", "sound"))
+        found, sound = (delayed(m, flag, 2) for flag in (two.found, two.sound))
         five = registered(
             m,
             5,

@@ -12,6 +12,7 @@ from amaranth.utils import ceil_log2
 
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.dma import ReadEngine
+from ..primitive.same import same
 from ..reduction.reduce import Reduce
 from ..thc.decoder import ThcDecoder
 from ..thc.norm import ThcNorm
@@ -236,7 +237,7 @@ class Pass(wiring.Component):
         m.submodules.keys = keys = ThcKeys(dice=dice)
         m.d.comb += [
             keys.start.eq(self.start),
-            *(getattr(keys, name).eq(self.job[name]) for name in ("seed", "gen", "tensor")),
+            *same(keys, self.job, "seed gen tensor"),
         ]
         return keys
 

@@ -13,6 +13,7 @@ from amaranth.utils import ceil_log2
 from ..axi.axi4 import ReadPort, WritePort
 from ..axi.wide import WideRead, WideWrite
 from ..primitive.parity import strayed
+from ..primitive.same import by_name, same
 from ..primitive.target import one_hot
 from ..transport.records import CheckWrite
 from .ages import ages
@@ -177,15 +178,11 @@ class ThcPasses(wiring.Component):
         m.d.comb += [
             keys.start.eq(encode.start | decode.start),
             keys.node.eq(self.node),
-            *(
-                getattr(keys, name).eq(Mux(decodes, decode.job[name], encode.job[name]))
-                for name in ("seed", "gen", "tensor")
-            ),
-            *(
-                getattr(user.keys, name).eq(getattr(keys, name))
-                for user in (encode, decode)
-                for name in KEYS
-            ),
+            keys.seed.eq(Mux(decodes, decode.job.seed, encode.job.seed)),
+            keys.gen.eq(Mux(decodes, decode.job.gen, encode.job.gen)),
+            keys.tensor.eq(Mux(decodes, decode.job.tensor, encode.job.tensor)),
+            *same(encode.keys, keys, KEYS),
+            *same(decode.keys, keys, KEYS),
         ]
 
     def _ports(self, kind):
@@ -200,8 +197,9 @@ class ThcPasses(wiring.Component):
 
     def _memory(self, m, kind, reset):
         """Memory ports of one circuit; what makes their beats wider is reset with it."""
+        outside = by_name(self)
         for port, inner in self._ports(kind).items():
-            outer = getattr(self, port)
+            outer = outside[port]
             if self.halved:
                 wide = WideRead if port.endswith("read") else WideWrite
                 part = wide(inner.signature, outer.signature.n_bytes)

@@ -260,13 +260,15 @@ class Bank(wiring.Component):
             stop = min(start + size, self.width)
             m.submodules[f"part{start}"] = ram = BlockRAM(stop - start, self.depth)
             kept = {"keep_register": 1}
-            for port in ("write_en", "write_addr", "read_addr"):
-                copy = Signal.like(
-                    getattr(self, port), name=f"{port}{start}", reset_less=port != "write_en"
-                )
+            for port, whole, part in (
+                ("write_en", self.write_en, ram.write_en),
+                ("write_addr", self.write_addr, ram.write_addr),
+                ("read_addr", self.read_addr, ram.read_addr),
+            ):
+                copy = Signal.like(whole, name=f"{port}{start}", reset_less=port != "write_en")
                 copy.attrs.update(kept)
-                m.d.sync += copy.eq(getattr(self, port))
-                m.d.comb += getattr(ram, port).eq(copy)
+                m.d.sync += copy.eq(whole)
+                m.d.comb += part.eq(copy)
             # Its own, even if other banks are written with the same: they stand elsewhere.
             written = Signal(stop - start, name=f"written{start}", reset_less=True, attrs=kept)
             held = Signal(stop - start, name=f"held{start}", reset_less=True)

@@ -196,6 +196,11 @@ def near_combines(n_lanes: int, **what) -> list[Combine]:
     return [Combine(min(NEAR, n_lanes - first), **what) for first in range(0, n_lanes, NEAR)]
 
 
+def operands(combines) -> tuple[Cat, Cat, Cat]:
+    """Inputs a, inputs b and outputs of `combines`, each side by side."""
+    return Cat(x.a for x in combines), Cat(x.b for x in combines), Cat(x.o for x in combines)
+
+
 def Adding(n_lanes: int) -> wiring.Signature:
     """What a user of `gradnic.hdl.reduction.shared_combine.SharedCombine` has.
 
@@ -278,7 +283,7 @@ class Reduce(wiring.Component):
         for k, one in enumerate(self.combines):
             m.submodules[f"combine{k}"] = one
         combines = [self.adder] if self.shared else self.combines
-        a, b, o = (Cat(getattr(one, name) for one in combines) for name in "abo")
+        a, b, o = operands(combines)
         m.submodules.queue = queue = self.queue
         wiring.connect(m, queue.o, wiring.flipped(self.sums))
         m.submodules.partial_queue = own = CreditQueue(self.width, N_OPERANDS)

@@ -12,7 +12,7 @@ from gradnic.interface.params import check_range
 from ..stream.credit_queue import CreditQueue
 from ..stream.delays import copied, delayed
 from ..stream.steering import chunks
-from .reduce import FAR, MAX_LANES, Adding, Combine, near_combines
+from .reduce import FAR, MAX_LANES, Adding, Combine, near_combines, operands
 
 MAX_USERS = 4
 
@@ -54,7 +54,7 @@ class SharedCombine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n, users, width = self.n, self.users, self.width
-        a, b, o = (Cat(getattr(one, name) for one in self.combines) for name in ("a", "b", "o"))
+        a, b, o = operands(self.combines)
         goes = Signal(n)
         for k, user in enumerate(users):
             others = [users[j].asks & self._goes_before(m, j, k) for j in range(n) if j != k]
@@ -64,9 +64,12 @@ class SharedCombine(wiring.Component):
         for (start, stop), mine in zip(
             pieces, copied(m, whose, len(pieces), name="whose"), strict=True
         ):
-            for name, goal in (("a", a), ("b", b)):
+            for name, goal, given in (
+                ("a", a, [user.a for user in users]),
+                ("b", b, [user.b for user in users]),
+            ):
                 held = Signal(stop - start, name=f"{name}{start}", reset_less=True)
-                m.d.sync += held.eq(Array(getattr(u, name)[start:stop] for u in users)[mine])
+                m.d.sync += held.eq(Array(value[start:stop] for value in given)[mine])
                 m.d.comb += goal[start:stop].eq(held)
         total = Signal(width, reset_less=True)
         (mine,) = copied(m, whose, 1, name="whose_op")

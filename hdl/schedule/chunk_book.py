@@ -183,7 +183,8 @@ class ChunkBook(wiring.Component):
         """Choose an access: ({kind: taken}, its place as a Look, whether it clears a word)."""
         at = Signal(self.looks.p.shape())
         free, taken, early = 1, {}, 0
-        ports = {name: getattr(self, name) for name in (*EVENTS, "asks", "looks")}
+        ports = {"added": self.added, "finals": self.finals, "released": self.released,
+                 "asks": self.asks, "looks": self.looks}  # fmt: skip
         for name, port in ports.items():
             take = Signal(name=f"take_{name}")
             m.d.comb += [port.ready.eq(free), take.eq(port.valid & free)]

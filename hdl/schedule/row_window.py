@@ -224,7 +224,7 @@ class RowWindow(wiring.Component):
                 slot.seen.eq(seen),
                 slot.pop.eq(popped & first[(k + 1) % N_SLOTS]),
             ]
-        done, held = (Cat(getattr(slot, name) for slot in slots) for name in ("done", "held"))
+        done, held = Cat(slot.done for slot in slots), Cat(slot.held for slot in slots)
         m.d.comb += [
             self.done.eq((done & first).any()),
             self.next_done.eq((done & first.rotate_left(1)).any()),

@@ -8,7 +8,7 @@ from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Layout, bits
 
 from ..primitive.names import signals
-from ..primitive.same import same
+from ..primitive.same import join, same
 from .chunk_book import EVENTS, ChunkBook, State
 from .row_offer import RowOffer, countdown
 from .row_reader import FAULTS, Message, RowReader, Setup, check_tables, table_members
@@ -161,8 +161,7 @@ class Scheduler(wiring.Component):
         m.submodules.reader = ResetInserter(flush)(reader)
         m.submodules.window = ResetInserter(flush)(window)
         m.submodules.offer = offer = RowOffer(*sizes, self.n_ports)
-        for name in (*EVENTS, "asks"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(book, name))
+        join(m, book, self, (*EVENTS, "asks"))
         wiring.connect(m, window.looks, book.looks)
         wiring.connect(m, reader.rows, window.rows)
         wiring.connect(m, offer.issues, wiring.flipped(self.issues))

@@ -95,7 +95,7 @@ class Fork(wiring.Component):
     Members
     -------
     i : In(stream.Signature(shape))
-    o0, o1, ... : Out(stream.Signature(shape))
+    o : Out(stream.Signature(shape)).array(n)
     """
 
     def __init__(self, shape: ShapeLike, n: int) -> None:
@@ -104,14 +104,13 @@ class Fork(wiring.Component):
         self.shape = shape
         self.n = n
         self.taken = Signal(n)  # outputs that already have the beat at the input
-        outputs = {f"o{k}": Out(stream.Signature(shape)) for k in range(n)}
-        super().__init__({"i": In(stream.Signature(shape)), **outputs})
+        beats = stream.Signature(shape)
+        super().__init__({"i": In(beats), "o": Out(beats).array(n)})
 
     def elaborate(self, platform):
         m = Module()
         taken = Signal(self.n)
-        for k in range(self.n):
-            o = getattr(self, f"o{k}")
+        for k, o in enumerate(self.o):
             m.d.comb += [
                 o.valid.eq(self.i.valid & ~self.taken[k]),
                 o.p.eq(self.i.p),

@@ -283,7 +283,8 @@ TOPS = {
 def entry(parameters):
     """The entry of `TOPS` that `parameters` belong to."""
     found = TOPS[type(parameters)]
-    return replace(found, registers=job_card.HOSTED) if getattr(parameters, "host", 0) else found
+    hosted = isinstance(parameters, params.Jobs) and parameters.host
+    return replace(found, registers=job_card.HOSTED) if hosted else found
 
 
 def core(parameters, **changes):

@@ -149,10 +149,10 @@ class AggregatorBench:
         )
         self.cycles = 0
         ports = range(config.n_ports if queues else 0)
-        self.events = [f"{what}{k}" for k in ports for what in ("judged", "dequeued")]
+        self.events = [f"{what}__{k}" for k in ports for what in ("judged", "dequeued")]
         n = config.n_ports
-        self.inputs = [f"{SIDES[port >= n]}_rx{port % n}" for port in range(2 * n)]
-        self.outputs = [f"{SIDES[port >= n]}_tx{port % n}" for port in range(2 * n)]
+        self.inputs = [f"{SIDES[port >= n]}_rx__{port % n}" for port in range(2 * n)]
+        self.outputs = [f"{SIDES[port >= n]}_tx__{port % n}" for port in range(2 * n)]
         registers = [REGISTERS["build"], REGISTERS["packets"]]
         words = self._bus(reads=[register.offset for register in registers], reset=True)
         self.built = {
@@ -170,7 +170,7 @@ class AggregatorBench:
 
     def _egress(self, thresholds, limit):
         """A port's queues, golden: as the circuit's, with its 64 frames in each."""
-        shape = self.model.streams["worker_tx0"].shape
+        shape = self.model.streams["worker_tx__0"].shape
         return Egress(thresholds, limit, cell=shape["keep"].width, largest=None, most=64)
 
     def _bus(self, *, writes=(), reads=(), reset=False):
@@ -273,7 +273,7 @@ class AggregatorBench:
         for port, egress in enumerate(self.golden.egress):
             made = deque(frame for at, frame, _ in ours if at == port)
             judged, left = (
-                np.asarray(run.traces[f"{what}{port}"]).astype(np.int64)
+                np.asarray(run.traces[f"{what}__{port}"]).astype(np.int64)
                 for what in ("judged", "dequeued")
             )
             for t in np.flatnonzero((judged | left) & 1):

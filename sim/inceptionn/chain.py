@@ -55,16 +55,16 @@ class Chain(wiring.Component):
         m.submodules.known = known = FIFO(UNCODED_UNIT, 64)
         m.submodules.sizes = sizes = Fork(SIZE, 2)
         m.submodules.coded = coded = Fork(FrameBeat(coder.n_bytes), 2)
-        size, unit, announced = sizes.o1, known.o, decoder.units
+        size, unit, announced = sizes.o[1], known.o, decoder.units
         for source, sink in (
             (wiring.flipped(self.units), units.i),
-            (units.o0, coder.units),
-            (units.o1, known.i),
+            (units.o[0], coder.units),
+            (units.o[1], known.i),
             (wiring.flipped(self.floats), coder.floats),
             (coder.sizes, sizes.i),
-            (sizes.o0, wiring.flipped(self.sizes)),
+            (sizes.o[0], wiring.flipped(self.sizes)),
             (coder.coded, coded.i),
-            (coded.o0, wiring.flipped(self.coded)),
+            (coded.o[0], wiring.flipped(self.coded)),
             (decoder.verdicts, wiring.flipped(self.verdicts)),
             (decoder.floats, wiring.flipped(self.restored)),
         ):
@@ -78,10 +78,10 @@ class Chain(wiring.Component):
             announced.valid.eq(size.valid & unit.valid & ~size.p.dropped),
             size.ready.eq(unit.valid & (announced.ready | size.p.dropped)),
             unit.ready.eq(size.valid & size.ready),
-            decoder.coded.p.data.eq(coded.o1.p.data),
-            decoder.coded.p.last.eq(coded.o1.p.last),
-            decoder.coded.valid.eq(coded.o1.valid),
-            coded.o1.ready.eq(decoder.coded.ready),
+            decoder.coded.p.data.eq(coded.o[1].p.data),
+            decoder.coded.p.last.eq(coded.o[1].p.last),
+            decoder.coded.valid.eq(coded.o[1].valid),
+            coded.o[1].ready.eq(decoder.coded.ready),
         ]
         return m
 

@@ -119,7 +119,7 @@ def _names(component):
         "enum WriteBits : uint32_t { AWVALID = 1, WVALID = 2 };",
         *_packing(beat),
         *_registers(hosted, getattr(component, "n_engines", 0)),
-        *_frames(n_ports, "" if hosted else "__"),  # port k of a card, or of a core
+        *_frames(n_ports),
         *_memories(names, members, n_bytes),
     ]  # fmt: skip
 
@@ -149,8 +149,8 @@ def _packing(beat):
     ]
 
 
-def _frames(n_ports, apart):
-    """Streams of frames; apart : stands before the number of a port."""
+def _frames(n_ports):
+    """Streams of frames."""
 
     def per_port(head, body, tail=""):
         cases = " ".join(f"case {k}: {{ {body(k)} }}" for k in range(n_ports))
@@ -158,18 +158,18 @@ def _frames(n_ports, apart):
 
     def offer(stream):
         return lambda k: (
-            f"{member(f'{stream}{apart}{k}__valid')} = any; if (any) pack("
-            f"{member(f'{stream}{apart}{k}__payload')}, beat); break;"
+            f"{member(f'{stream}__{k}__valid')} = any; if (any) pack("
+            f"{member(f'{stream}__{k}__payload')}, beat); break;"
         )
 
     def taken(stream):
-        return lambda k: f"return {member(f'{stream}{apart}{k}__ready')};"
+        return lambda k: f"return {member(f'{stream}__{k}__ready')};"
 
     def leaves(stream):
         return lambda k: (
-            f"if (!({member(f'{stream}{apart}{k}__valid')} & "
-            f"{member(f'{stream}{apart}{k}__ready')}))"
-            f" return false; unpack({member(f'{stream}{apart}{k}__payload')}, beat); return true;"
+            f"if (!({member(f'{stream}__{k}__valid')} & "
+            f"{member(f'{stream}__{k}__ready')}))"
+            f" return false; unpack({member(f'{stream}__{k}__payload')}, beat); return true;"
         )
 
     return [
@@ -181,7 +181,7 @@ def _frames(n_ports, apart):
         per_port("bool host_tx_taken(Design &d, int p)", taken("host_tx"), "return false;"),
         *(
             per_port(f"void {name}_ready(Design &d, int p, bool bit)",
-                     lambda k, name=name: f"{member(f'{name}{apart}{k}__ready')} = bit; break;")
+                     lambda k, name=name: f"{member(f'{name}__{k}__ready')} = bit; break;")
             for name in ("mac_tx", "host_rx")
         ),
         *(

@@ -82,13 +82,13 @@ class Stand(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        wiring.connect(m, card.mac_tx0, wiring.flipped(self.mac_tx))
-        wiring.connect(m, card.host_rx0, wiring.flipped(self.host_rx))
+        wiring.connect(m, card.mac_tx[0], wiring.flipped(self.mac_tx))
+        wiring.connect(m, card.host_rx[0], wiring.flipped(self.host_rx))
         opens, pauses = self._script(m, card.bus)
         m.d.comb += [
-            card.mac_rx0.p.eq(self.mac_rx.p),
-            card.mac_rx0.valid.eq(self.mac_rx.valid & opens),
-            self.mac_rx.ready.eq(card.mac_rx0.ready & opens),
+            card.mac_rx[0].p.eq(self.mac_rx.p),
+            card.mac_rx[0].valid.eq(self.mac_rx.valid & opens),
+            self.mac_rx.ready.eq(card.mac_rx[0].ready & opens),
         ]
         for which, (kind, out) in enumerate(
             (("gradient", self.results), ("landing", self.landings))

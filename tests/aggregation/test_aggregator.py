@@ -22,8 +22,8 @@ from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 CONFIG = makers.small_config()
 THC, INT32, _ = CONFIG.jobs
 # four ports share one unit: what comes faster than one beat a cycle together is lost
-PACE = {f"{side}_rx{k}": 0.2 for side in ("worker", "network") for k in range(2)}
-OUTPUTS = [f"{side}_tx{k}" for side in ("worker", "network") for k in range(2)]
+PACE = {f"{side}_rx__{k}": 0.2 for side in ("worker", "network") for k in range(2)}
+OUTPUTS = [f"{side}_tx__{k}" for side in ("worker", "network") for k in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +99,13 @@ def test_foreign_frames_pass_at_full_rate(model):
     own = [makers.sound(CONFIG, rng, job=THC, child=0, gen=0) for _ in range(300)]
     alone, _, run = pair.run({0: [(f, False) for f in noise]})
     assert [f for _, f, _ in alone] == noise
-    taken = run.taken["network_tx0"]
-    assert taken[0] - run.taken["worker_rx0"][0] <= 24
+    taken = run.taken["network_tx__0"]
+    assert taken[0] - run.taken["worker_rx__0"][0] <= 24
     assert np.ptp(taken) == len(taken) - 1
     both = [(f, False) for pair_ in zip(noise, own, strict=True) for f in pair_]
     mixed, _, run = pair.run({0: both, 2: [(f, False) for f in noise]})
     assert [f for port, f, _ in mixed if port == 2] == noise
-    assert np.ptp(run.taken["worker_rx0"]) == len(run.taken["worker_rx0"]) - 1
+    assert np.ptp(run.taken["worker_rx__0"]) == len(run.taken["worker_rx__0"]) - 1
 
 
 def test_what_is_too_much_is_lost_whole_and_counted(model):
@@ -142,7 +142,7 @@ def test_a_port_that_stands_still_stops_nobody_else(model):
     frames = [makers.sound(pair.config, rng, child=0, gen=gen, **kind) for gen in range(n)]
     noise = [makers.makers.with_bytes(rng.bytes(64), 12, b"\x12\x34") for _ in range(50)]
     given = {0: [(f, False) for f in frames], 2: [(f, False) for f in noise]}
-    stalls = PACE | {"worker_tx1": ([0] * 30_000, 1)}
+    stalls = PACE | {"worker_tx__1": ([0] * 30_000, 1)}
     out, _, _ = pair.run(given, stalls=stalls, idle_cycles=20_000)
     got = {port: [f for at, f, _ in out if at == port] for port in range(2)}
     assert [f for f in got[0] if f in set(noise)] == noise
@@ -167,7 +167,7 @@ def test_frames_with_coll_arrive_or_are_counted(model):
         frame = bytearray(makers.sound(pair.config, rng, job=job, child=child, slot=0, gen=1))
         GRADNIC.slot.put(frame, pair.config.jobs[2].first_slot)
         given[job.children[child].port] = [(bytes(frame), False)] * n
-    stalls = {"network_tx0": ([0] * 30_000, 1)}
+    stalls = {"network_tx__0": ([0] * 30_000, 1)}
     out, _, _ = pair.run(given, stalls=stalls, idle_cycles=40_000)
     counters = pair.counters()
     assert all(GRADNIC.coll.get(frame) for _, frame, _ in out)
@@ -241,7 +241,7 @@ def test_answers_wait_in_queues_that_drop_and_mark():
             frame = makers.sound(config, rng, job=job, child=0, slot=job.first_slot, **fields)
             given.append((frame, False))
         frames = {0: given, 1: [(bytes(64), False)] * 50}
-        pair.play(frames, stalls={"worker_rx0": 0.3, "worker_tx0": 0.1}, seed=seed + 1)
+        pair.play(frames, stalls={"worker_rx__0": 0.3, "worker_tx__0": 0.1}, seed=seed + 1)
     found = pair.golden.egress[0].counters
     wanted = found.copy()
     for (what, *place), number in found.items():

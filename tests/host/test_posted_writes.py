@@ -130,8 +130,8 @@ async def every_strobe_of_the_offload_card(dut):
         for wire in ("awready", "wready"):
             getattr(dut, f"{name}__{wire}").value = 1
         getattr(dut, f"{name}__bvalid").value = 0
-    dut.host_tx0__valid.value = dut.mac_rx0__valid.value = 0
-    dut.mac_tx0__ready.value = dut.host_rx0__ready.value = 1
+    dut.host_tx__0__valid.value = dut.mac_rx__0__valid.value = 0
+    dut.mac_tx__0__ready.value = dut.host_rx__0__ready.value = 1
     await bus.start()
     driven = table(NOP, wait=1)
     for at, word in driven:
@@ -203,8 +203,8 @@ def test_offload_card():
 async def every_strobe_of_the_aggregator(dut):
     bus = Posting(dut, aggregator.REGISTERS)
     for side in ("worker", "network"):
-        getattr(dut, f"{side}_rx0__valid").value = 0
-        getattr(dut, f"{side}_tx0__ready").value = 1
+        getattr(dut, f"{side}_rx__0__valid").value = 0
+        getattr(dut, f"{side}_tx__0__ready").value = 1
     dut.now.value = dut.tick.value = 0
     await bus.start()
     assert (await bus.fields("status"))["busy"]
@@ -251,8 +251,8 @@ class Path(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules += [self.fan, *self.banks]
-        for k, bank in enumerate(self.banks):
-            wiring.connect(m, getattr(self.fan, f"o{k}"), bank.bus)
+        for o, bank in zip(self.fan.outs, self.banks, strict=True):
+            wiring.connect(m, o, bank.bus)
         if self.crossed:
             m.submodules.crossing = crossing = LiteCrossing(8, i_domain="host", o_domain="sync")
             wiring.connect(m, wiring.flipped(self.bus), crossing.i)

@@ -319,5 +319,5 @@ def test_channels_are_found_by_their_names():
     outputs = {name for name, (flow, _) in found.items() if flow == wiring.Out}
     engines = {"gradient_read__ar", "landing_read__ar"}
     engines |= {f"{port}_write__{wire}" for port in ("gradient", "landing") for wire in ("aw", "w")}
-    assert outputs == engines | {"mac_tx0", "host_rx0", "bus__b", "bus__r"}
+    assert outputs == engines | {"mac_tx__0", "host_rx__0", "bus__b", "bus__r"}
     assert {name for name, _ in found["gradient_write__w"][1].p.shape()} == {"data", "strb", "last"}

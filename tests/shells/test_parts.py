@@ -189,13 +189,12 @@ class Taking(wiring.Component):
 
     def __init__(self):
         told = stream.Signature(data.StructLayout({"meta": 16}))
-        super().__init__({"tags0": In(told), "tags1": In(told), "taken0": Out(told),
-                          "taken1": Out(told)})  # fmt: skip
+        super().__init__({"tags0": In(told), "tags1": In(told), "taken": Out(told).array(2)})
 
     def elaborate(self, platform):
         m = Module()
-        wiring.connect(m, wiring.flipped(self.tags0), wiring.flipped(self.taken0))
-        wiring.connect(m, wiring.flipped(self.tags1), wiring.flipped(self.taken1))
+        wiring.connect(m, wiring.flipped(self.tags0), wiring.flipped(self.taken[0]))
+        wiring.connect(m, wiring.flipped(self.tags1), wiring.flipped(self.taken[1]))
         return m
 
 
@@ -206,8 +205,8 @@ def test_completions_come_once_each(duties):
     """
     rng, seen = rng_for(6), ([], [])
     top = Completions(Taking(), 2, 96)
-    ends = (top.tags0, top.mac_cpl0, top.tags1, top.mac_cpl1)
-    outs = (top.host_cpl0, top.host_cpl1)
+    ends = (top.tags0, top.mac_cpl[0], top.tags1, top.mac_cpl[1])
+    outs = top.host_cpl
     given = [
         words for port in range(2) for words in (
             [{"meta": 0x8000 + 256 * port + k} for k in range(60)],

@@ -85,15 +85,15 @@ def test_half_rate(name, i_duty, o_duty):
 @pytest.mark.parametrize("duties", [(1, 1, 1), (1, 0.5, 0.2), (0.3, 1, 1), (0.1, 0.9, 0.5)])
 def test_fork_copies_every_beat_once(duties):
     beats = _noise(WIDE, 800, 4)
-    stalls = dict(zip(("o0", "o1", "o2"), duties, strict=True))
+    stalls = dict(zip(("o__0", "o__1", "o__2"), duties, strict=True))
     run = batch.build(Fork(WIDE, 3)).run({"i": beats}, stalls=stalls | {"i": 0.9}, seed=5)
-    run.check(o0=beats, o1=beats, o2=beats)
+    run.check(o__0=beats, o__1=beats, o__2=beats)
 
 
 def test_fork_rate():
     beats = _noise(WIDE, 300, 6)
     run = batch.build(Fork(WIDE, 3)).run({"i": beats})
-    for port in ("i", "o0", "o1", "o2"):
+    for port in ("i", "o__0", "o__1", "o__2"):
         np.testing.assert_array_equal(run.taken[port], np.arange(300))
 
 

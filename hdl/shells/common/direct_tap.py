@@ -59,13 +59,12 @@ class DirectTap(wiring.Component):
         self.card = card
         self.n_bytes = n_bytes
         self.wide_bytes = len(card.mac_rx.p.keep)
-        self.shapes = {
-            name: getattr(card, name).p.shape()
-            for name in ("host_tx", "mac_tx", "mac_rx", "host_rx")
-        }
+        streams = {"host_tx": card.host_tx, "mac_tx": card.mac_tx, "mac_rx": card.mac_rx,
+                   "host_rx": card.host_rx}  # fmt: skip
+        self.shapes = {name: frames.p.shape() for name, frames in streams.items()}
         self.meta = {
-            name: len(getattr(card, name).p.meta) if "meta" in shape.members else 0
-            for name, shape in self.shapes.items()
+            name: len(frames.p.meta) if "meta" in self.shapes[name].members else 0
+            for name, frames in streams.items()
         }
         clocks = ("clk", "rst", "tx_clk", "tx_rst", "rx_clk", "rx_rst")
         members = {name: In(1) for name in clocks}
@@ -96,21 +95,21 @@ class DirectTap(wiring.Component):
         wiring.connect(m, registers.card, card.bus)
         m.d.comb += registers.lost.eq(lost.o)
 
-        host_tx = self._receive(m, "host_tx", "mac_tx")
+        host_tx = self._receive(m, "host_tx", self.host_tx, "mac_tx")
         self._cross(m, "host_tx", host_tx, card.host_tx, "mac_tx", "sync")
         entry = MacEntry(self.wide_bytes, meta_width=self.meta["mac_rx"])
         m.submodules.mac_entry = DomainRenamer("mac_rx")(entry)
-        wiring.connect(m, self._receive(m, "mac_rx", "mac_rx"), entry.i)
+        wiring.connect(m, self._receive(m, "mac_rx", self.mac_rx, "mac_rx"), entry.i)
         m.d.comb += lost.i.eq(entry.lost)
         self._cross(m, "mac_rx", entry.o, card.mac_rx, "mac_rx", "sync")
 
         exit = MacExit(self.wide_bytes, meta_width=self.meta["mac_tx"])
         m.submodules.mac_exit = DomainRenamer("mac_tx")(exit)
         self._cross(m, "mac_tx", card.mac_tx, exit.i, "sync", "mac_tx")
-        self._send(m, "mac_tx", exit.o, "mac_tx")
+        self._send(m, "mac_tx", exit.o, self.mac_tx, "mac_tx")
         host_rx = stream.Signature(self.shapes["host_rx"]).create(path=("host_rx",))
         self._cross(m, "host_rx", card.host_rx, host_rx, "sync", "mac_rx")
-        self._send(m, "host_rx", host_rx, "mac_rx")
+        self._send(m, "host_rx", host_rx, self.host_rx, "mac_rx")
         return m
 
     def _core(self, m):
@@ -130,11 +129,11 @@ class DirectTap(wiring.Component):
     def _narrow(self, name):
         return FrameBeat(self.n_bytes, meta_width=self.meta[name])
 
-    def _receive(self, m, name, domain):
-        """The stream of the card's width behind an input port, in the MAC's clock."""
+    def _receive(self, m, name, port, domain):
+        """The stream of the card's width behind an input `port`, in the MAC's clock."""
         entry = AxisReceiver(self.n_bytes, meta_width=self.meta[name])
         m.submodules[f"{name}_entry"] = DomainRenamer(domain)(entry)
-        port, inner = getattr(self, name), entry.axis
+        inner = entry.axis
         taken = inner.tready
         if name == "host_tx":  # waits: a frame that is lost in a reset has no completion
             taken &= ~ResetSignal(domain)
@@ -156,11 +155,11 @@ class DirectTap(wiring.Component):
             m.d.comb += [other.valid.eq(one.valid), one.ready.eq(other.ready)]
             m.d.comb += [other.p[field].eq(one.p[field]) for field in self.shapes[name].members]
 
-    def _send(self, m, name, source, domain):
-        """From a stream of the card's width to an output port, in the MAC's clock."""
+    def _send(self, m, name, source, port, domain):
+        """From a stream of the card's width to an output `port`, in the MAC's clock."""
         exit = AxisSender(self.n_bytes, meta_width=self.meta[name])
         m.submodules[f"{name}_exit"] = DomainRenamer(domain)(exit)
-        wiring.connect(m, exit.axis, wiring.flipped(getattr(self, name)))
+        wiring.connect(m, exit.axis, wiring.flipped(port))
         target = exit.i
         if self._narrow(name) != self.shapes[name]:
             narrow = WidthConverter(self.shapes[name], self._narrow(name))

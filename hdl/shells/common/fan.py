@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...axi.axis import OKAY, Lite
 from ...axi.channel import Channel
+from ...primitive.same import by_name
 
 WINDOW_BITS = 12  # of a card, where there are several
 
@@ -48,7 +49,7 @@ class LiteFan(wiring.Component):
     -------
     i : In(Lite(address_width))
         Ready, answers and their valid come from registers.
-    o0, o1, ... : Out(Lite(bits of its window))
+    o0, o1, ... : Out(Lite(bits of its window)); ``outs`` are all of them
     away : In(len(windows)), with leaves
         The subordinate is asked for nothing, and what it was asked for is answered as where no
         window is. Rises before its reset ends, and falls behind it.
@@ -73,6 +74,7 @@ class LiteFan(wiring.Component):
         self.leaves = leaves
         away = {"away": In(self.n)} if leaves else {}
         super().__init__({"i": In(Lite(address_width)), **outputs, **away})
+        self.outs = [by_name(self)[name] for name in outputs]
 
     def elaborate(self, platform):
         m = Module()
@@ -92,7 +94,6 @@ class LiteFan(wiring.Component):
         Returns the cycle in which a request is answered, and whether one that is not is whole in
         the next cycle.
         """
-        outs = [getattr(self, f"o{k}") for k in range(self.n)]
         asks = [request, *([words] if words else [])]
         came = {c: Channel(self.i, c) for c in asks}
         held = {
@@ -126,10 +127,10 @@ class LiteFan(wiring.Component):
             asked.eq(Cat(sent.values()).all()),
         ]
 
-        replies = [Channel(o, answer) for o in outs]
+        replies = [Channel(o, answer) for o in self.outs]
         nobody = Signal(name=f"{answer}_nobody")
         m.d.comb += nobody.eq(window == self.n)
-        for k, o in enumerate(outs):
+        for k, o in enumerate(self.outs):
             mine = whole & (window == k) & ~behind
             if self.leaves:
                 mine &= ~self.away[k] & ~done  # nor when it is back, and this was answered

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In
 
 from gradnic.interface.card_memory import MEMORIES
 
+from ...primitive.same import by_name
 from .crossing import MemoryCrossing
 from .pass_on import pass_on
 
@@ -57,8 +58,9 @@ class FarMemory(wiring.Component):
 
     def _cross(self, m, memory):
         """The ports of one memory; either reset resets both sides of the crossings."""
-        reset = ResetSignal("sync") | getattr(self, f"{memory}_rst")
-        domains = {f"{memory}_near": ClockSignal("sync"), memory: getattr(self, f"{memory}_clk")}
+        inner, outer = by_name(self.card), by_name(self)
+        reset = ResetSignal("sync") | outer[f"{memory}_rst"]
+        domains = {f"{memory}_near": ClockSignal("sync"), memory: outer[f"{memory}_clk"]}
         for name, clock in domains.items():
             m.domains += (domain := ClockDomain(name))
             m.d.comb += domain.clk.eq(clock)
@@ -69,5 +71,5 @@ class FarMemory(wiring.Component):
             m.submodules[name] = crossing = MemoryCrossing(
                 port, i_domain=f"{memory}_near", o_domain=memory
             )
-            wiring.connect(m, getattr(self.card, name), crossing.i)
-            wiring.connect(m, crossing.o, wiring.flipped(getattr(self, name)))
+            wiring.connect(m, inner[name], crossing.i)
+            wiring.connect(m, crossing.o, wiring.flipped(outer[name]))

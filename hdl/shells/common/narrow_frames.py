@@ -4,9 +4,10 @@ Plumbing: no golden model of its own.
 """
 
 from amaranth.hdl import Module, Shape
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...primitive.same import by_name
 from ...stream.beats import FrameBeat
 from ...stream.width import WidthConverter
 from .pass_on import pass_on
@@ -33,34 +34,40 @@ class NarrowFrames(wiring.Component):
         self.card = card
         self.parts, members = {}, {}
         for name, member in card.signature.members.items():
-            wide = self._frames(getattr(card, name))
+            wide = self._frames(member)
             if wide is not None:
                 meta_width = Shape.cast(wide.members.get("meta", 0)).width
                 narrow = FrameBeat(n_bytes, meta_width=meta_width)
                 ends = (narrow, wide) if member.flow == In else (wide, narrow)
-                self.parts[name] = WidthConverter(*ends)
+                n = member.dimensions
+                self.parts[name] = [WidthConverter(*ends) for _ in range(*n or (1,))]
                 outside = stream.Signature(narrow)
-                member = In(outside) if member.flow == In else Out(outside)
+                member = (In if member.flow == In else Out)(outside).array(*n)
             members[name] = member
         super().__init__(members)
 
     @staticmethod
-    def _frames(value):
+    def _frames(member):
         """Layout of a stream of frames, or None for any other member."""
-        if not hasattr(value, "p"):
+        if not (member.is_signature and isinstance(member.signature, stream.Signature)):
             return None
-        shape = value.p.shape()
-        return shape if {"data", "keep", "last", "bad"} <= {*shape.members} else None
+        shape = member.signature.members["payload"].shape
+        fields = shape.members if isinstance(shape, data.StructLayout) else {}
+        return shape if {"data", "keep", "last", "bad"} <= {*fields} else None
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        for name, part in self.parts.items():
-            m.submodules[name] = part
-            inner, outer = getattr(card, name), wiring.flipped(getattr(self, name))
-            comes_in = card.signature.members[name].flow == In
-            source, target = (outer, inner) if comes_in else (inner, outer)
-            wiring.connect(m, source, part.i)
-            wiring.connect(m, part.o, target)
+        inside, outside = by_name(card), by_name(self)
+        for name, parts in self.parts.items():
+            member, inner, outer = card.signature.members[name], inside[name], outside[name]
+            if not member.dimensions:
+                inner, outer = [inner], [outer]
+            for k, part in enumerate(parts):
+                m.submodules[f"{name}{k}" if member.dimensions else name] = part
+                ends = (wiring.flipped(outer[k]), inner[k])
+                source, target = ends if member.flow == In else ends[::-1]
+                wiring.connect(m, source, part.i)
+                wiring.connect(m, part.o, target)
         pass_on(m, card, self, but=self.parts)
         return m

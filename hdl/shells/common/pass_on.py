@@ -8,7 +8,4 @@ from ...primitive.same import join
 
 def pass_on(m, card, wrapper, *, but=()):
     """Join each member of `card`, except those called as in `but`, to that of `wrapper`."""
-    for name, member in card.signature.members.items():
-        if name in but:
-            continue
-        join(m, getattr(card, name), getattr(wrapper, name), member)
+    join(m, card, wrapper, [name for name in card.signature.members if name not in but])

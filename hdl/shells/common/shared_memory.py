@@ -13,7 +13,7 @@ from ...axi.axi4 import ReadPort, WritePort
 from ...axi.channel import Channel
 from ...axi.share import FIELDS, ReadShare, WriteShare
 from ...primitive.names import signals
-from ...primitive.same import same
+from ...primitive.same import by_name, same
 from ...stream.fifo import FIFO
 from .pass_on import pass_on
 
@@ -127,13 +127,14 @@ class SharedMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
+        inside, outside = by_name(card), by_name(self)
         for name, sources in self.sources.items():
-            inner, outer = getattr(card, sources[0]), wiring.flipped(getattr(self, name))
+            inner, outer = inside[sources[0]], wiring.flipped(outside[name])
             if name in self.parts:
                 m.submodules[name] = part = self.parts[name]
                 inner = part.port
                 for k, source in enumerate(sources):
-                    port = getattr(card, source)
+                    port = inside[source]
                     if source.endswith("write"):
                         whole = WholeBursts(part.managers[k].signature.flip())
                         m.submodules[f"{source}_whole"] = whole

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import Out
 from gradnic.interface.card_memory import MEMORIES
 
 from ...axi.spread import ReadSpread, WriteSpread
+from ...primitive.same import by_name
 from .pass_on import pass_on
 
 N_CHANNELS = 2  # of each memory
@@ -50,12 +51,12 @@ class SpreadMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
+        inner, outer = by_name(card), by_name(self)
         for name, part in self.parts.items():
             memory, _, way = name.rpartition("_")
             m.submodules[name] = part
-            wiring.connect(m, getattr(card, name), part.manager)
+            wiring.connect(m, inner[name], part.manager)
             for k in range(N_CHANNELS):
-                outer = getattr(self, f"{memory}{k}_{way}")
-                wiring.connect(m, part.ports[k], wiring.flipped(outer))
+                wiring.connect(m, part.ports[k], wiring.flipped(outer[f"{memory}{k}_{way}"]))
         pass_on(m, card, self, but=self.parts)
         return m

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import Out
 
 from ...axi.axi4 import ReadPort, WritePort
 from ...axi.wide import WideRead, WideWrite
+from ...primitive.same import by_name
 from .pass_on import pass_on
 
 
@@ -42,9 +43,10 @@ class WideMemory(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
+        inner, outer = by_name(card), by_name(self)
         for name, part in self.parts.items():
             m.submodules[name] = part
-            wiring.connect(m, getattr(card, name), part.i)
-            wiring.connect(m, part.o, wiring.flipped(getattr(self, name)))
+            wiring.connect(m, inner[name], part.i)
+            wiring.connect(m, part.o, wiring.flipped(outer[name]))
         pass_on(m, card, self, but=self.parts)
         return m

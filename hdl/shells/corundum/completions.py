@@ -27,33 +27,36 @@ class Completions(wiring.Component):
     Parameters
     ----------
     card : wiring.Component
-        With ``taken<k>``, whose side band is the tag.
+        With ``taken``, an array of streams whose side band is the tag.
     n_ports, stamp_bits : int
 
     Members
     -------
-    The card's own but ``taken<k>``, and
-    mac_cpl<k>, host_cpl<k> : In, Out(stream.Signature(Completion(…)))
-        Of the MAC, and on to the host; host_cpl<k> comes from registers.
+    The card's own but ``taken``, and
+    mac_cpl, host_cpl : In, Out(stream.Signature(Completion(…))).array(n_ports)
+        Of the MAC, and on to the host; host_cpl comes from registers.
     """
 
     def __init__(self, card: wiring.Component, n_ports: int, stamp_bits: int) -> None:
         self.card, self.n_ports = card, n_ports
-        self.taken = [f"taken{k}" for k in range(n_ports)]
-        self.shape = Completion(len(card.taken0.p.meta), stamp_bits)
+        self.shape = Completion(len(card.taken[0].p.meta), stamp_bits)
         completion = stream.Signature(self.shape)
-        members = {name: m for name, m in card.signature.members.items() if name not in self.taken}
-        for k in range(n_ports):
-            members |= {f"mac_cpl{k}": In(completion), f"host_cpl{k}": Out(completion)}
-        super().__init__(members)
+        members = {name: m for name, m in card.signature.members.items() if name != "taken"}
+        super().__init__(
+            members
+            | {
+                "mac_cpl": In(completion).array(n_ports),
+                "host_cpl": Out(completion).array(n_ports),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.card = card = self.card
-        pass_on(m, card, self, but=self.taken)
-        for k, name in enumerate(self.taken):
+        pass_on(m, card, self, but=("taken",))
+        for k in range(self.n_ports):
             m.submodules[f"cpl{k}"] = out = Slice(self.shape)
-            taken, mac = getattr(card, name), getattr(self, f"mac_cpl{k}")
+            taken, mac = card.taken[k], self.mac_cpl[k]
             m.d.comb += [
                 out.i.valid.eq(taken.valid | mac.valid),
                 out.i.p.eq(mac.p),
@@ -62,5 +65,5 @@ class Completions(wiring.Component):
             ]
             with m.If(taken.valid):
                 m.d.comb += [out.i.p.tag.eq(taken.p.meta), out.i.p.stamp.eq(0)]
-            wiring.connect(m, out.o, wiring.flipped(getattr(self, f"host_cpl{k}")))
+            wiring.connect(m, out.o, wiring.flipped(self.host_cpl[k]))
         return m

@@ -5,6 +5,7 @@ What stands here of streams and registers, the offload card shares.
 Plumbing: no golden model of its own.
 """
 
+from dataclasses import asdict, fields
 from typing import Any
 
 from gradnic.interface import params
@@ -17,6 +18,7 @@ from .note import inline_note
 
 TAG_BITS = 16  # of a frame sent
 STAMP_BITS = 96  # PTP time of a frame received
+MEMORY = ("ram", "channels", "ram_bits")  # options
 TAPS = {"sync": "AXIS_SYNC", "direct": "AXIS"}
 STREAMS = (  # of a card: name, whether the shell sends it, way
     ("host_tx", True, "tx"),
@@ -149,8 +151,9 @@ class InlineCards:
     drives = ()  # what ports are called that it drives, beyond those of tap and registers
 
     def __init__(self, options: Any, parameters: params.Inline) -> None:
-        for name in ("ram", "channels", "ram_bits"):
-            if getattr(options, name) != getattr(type(options), name):
+        left = {field.name: field.default for field in fields(options)}
+        for name, chosen in asdict(options).items():
+            if name in MEMORY and chosen != left[name]:
                 raise ValueError(f"{name} must be left out: an in-line card has no memory")
         card = tops.core(parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS)
         self.tap = options.tap
@@ -158,11 +161,13 @@ class InlineCards:
         self.n_ports = self.n_cards = options.n_ports
         if self.tap == "direct":
             self.inner, self.bus = DirectTap(card, self.bits // 8), "bus"
+            bus = self.inner.bus
         else:
             if self.bits != len(card.host_tx.p.data):
                 card = NarrowFrames(card, self.bits // 8)
             self.inner, self.bus = Top(card, tops.docs(parameters)), "s_axil"
-        self.address_width = len(getattr(self.inner, self.bus).awaddr)
+            bus = self.inner.s_axil
+        self.address_width = len(bus.awaddr)
 
     def window(self, k):
         """What the registers of card `k` are called."""

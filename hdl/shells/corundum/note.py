@@ -245,7 +245,7 @@ def offload_note(parameters, ram, channels, ram_bits):
     """What `NOTE` says of an offload card of `gradnic.interface.params.Offload`."""
     bits, n_nodes = 8 * parameters.n_bytes, parameters.n_nodes
     jobs = isinstance(parameters, params.Jobs)
-    hosted = bool(getattr(parameters, "host", 0))
+    hosted = jobs and bool(parameters.host)
     chunks = -(-parameters.n_chunks // n_nodes)
     opened = ROUND_OPENS.format(n_nodes=n_nodes, chunks=chunks)
     if jobs:

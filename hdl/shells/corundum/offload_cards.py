@@ -52,7 +52,7 @@ class OffloadCards:
             raise ValueError(f"tap must be sync for an offload card, not {options.tap!r}")
         if options.n_ports != 1:  # the card's own parameter says how many there are
             raise ValueError(f"n_ports must be the card's, not an option of {options!r}")
-        self.hosted = bool(getattr(parameters, "host", 0))
+        self.hosted = isinstance(parameters, params.Jobs) and bool(parameters.host)
         card = tops.core(
             parameters, meta_width=TAG_BITS, rx_meta_width=STAMP_BITS,
             **({"tells": True} if self.hosted else {}),

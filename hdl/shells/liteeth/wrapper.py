@@ -19,6 +19,7 @@ from gradnic.interface import params
 from gradnic.interface.tap import REGISTERS, WINDOW_BITS
 
 from ...axi.axis import Lite
+from ...primitive.same import by_name, join
 from ...stream.beats import FrameBeat
 from ...stream.slice import Slice
 from ...stream.width import WidthConverter
@@ -144,8 +145,8 @@ class Bridge(wiring.Component):
     Parameters
     ----------
     card : wiring.Component
-        With frame streams host_tx, mac_tx, mac_rx and host_rx without side band, each with a 0
-        behind its name where the card numbers its ports, and ``bus``.
+        With frame streams host_tx, mac_tx, mac_rx and host_rx without side band, arrays of one
+        where the card has ports, and ``bus``.
     bits : int
         8, 16, 32 or 64, and less than the card's.
 
@@ -168,12 +169,11 @@ class Bridge(wiring.Component):
         self.card = card
         self.bits = bits
         known = card.signature.members
-        self.streams = {name: getattr(card, name if name in known else f"{name}0")
+        ports = by_name(card)
+        self.streams = {name: ports[name][0] if known[name].dimensions else ports[name]
                         for name in STREAMS}  # fmt: skip
         self.others = {
-            name: member
-            for name, member in known.items()
-            if name != "bus" and name.removesuffix("0") not in STREAMS
+            name: member for name, member in known.items() if name not in {"bus", *STREAMS}
         }
         self.n_bytes = len(self.streams["mac_tx"].p.keep)
         port = Endpoint(bits)
@@ -188,36 +188,31 @@ class Bridge(wiring.Component):
         m.submodules.registers = registers = TapRegisters(card.bus.signature.address_width)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         wiring.connect(m, registers.card, card.bus)
-        self._receive(m, "host_tx", self.streams["host_tx"])
-        self._receive(m, "mac_rx", entry.i)
+        self._receive(m, "host_tx", self.host_tx, self.streams["host_tx"])
+        self._receive(m, "mac_rx", self.mac_rx, entry.i)
         wiring.connect(m, entry.o, self.streams["mac_rx"])
         wiring.connect(m, self.streams["mac_tx"], exit.i)
-        self._send(m, "mac_tx", exit.o)
-        self._send(m, "host_rx", self.streams["host_rx"])
+        self._send(m, "mac_tx", exit.o, self.mac_tx)
+        self._send(m, "host_rx", self.streams["host_rx"], self.host_rx)
         m.d.comb += registers.lost.eq(entry.lost)
-        for name, member in self.others.items():
-            inner, outer = getattr(card, name), getattr(self, name)
-            if member.is_signature:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                m.d.comb += outer.eq(inner)
+        join(m, card, self, self.others)
         return m
 
-    def _receive(self, m, name, target):
+    def _receive(self, m, name, port, target):
         m.submodules[f"{name}_edge"] = edge = FromLiteEth(self.bits)
         widen = WidthConverter(FrameBeat(self.bits // 8), FrameBeat(self.n_bytes))
         m.submodules[f"{name}_widen"] = widen
-        wiring.connect(m, wiring.flipped(getattr(self, name)), edge.i)
+        wiring.connect(m, wiring.flipped(port), edge.i)
         wiring.connect(m, edge.o, widen.i)
         wiring.connect(m, widen.o, target)
 
-    def _send(self, m, name, source):
+    def _send(self, m, name, source, port):
         m.submodules[f"{name}_edge"] = edge = ToLiteEth(self.bits)
         narrow = WidthConverter(FrameBeat(self.n_bytes), FrameBeat(self.bits // 8))
         m.submodules[f"{name}_narrow"] = narrow
         wiring.connect(m, source, narrow.i)
         wiring.connect(m, narrow.o, edge.i)
-        wiring.connect(m, edge.o, wiring.flipped(getattr(self, name)))
+        wiring.connect(m, edge.o, wiring.flipped(port))
 
 
 @dataclass(frozen=True)
@@ -242,15 +237,15 @@ class LiteEth:
 
     def bridge(self, parameters):
         """The circuit around the card that `parameters` describe."""
-        lanes = getattr(parameters, "n_lanes", 0)
-        card_bits = 32 * lanes or 8 * parameters.n_bytes
+        offload = isinstance(parameters, params.Offload)
+        card_bits = 8 * parameters.n_bytes if offload else 32 * parameters.n_lanes
         if card_bits > WIDEST * self.bits:
             raise ValueError(
                 f"bits must be at least {card_bits // WIDEST} around a card of {card_bits}, "
                 f"not {self.bits}"
             )
         card = tops.core(parameters, meta_width=0)
-        if isinstance(parameters, params.Offload):
+        if offload:
             card = SharedMemory(card)
         return Bridge(card, self.bits)
 

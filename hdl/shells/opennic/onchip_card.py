@@ -14,6 +14,7 @@ from ...axi.axi4 import ReadPort, WritePort
 from ...axi.axis import Lite
 from ...axi.channel import Channel
 from ...axi.register_bank import RegisterBank
+from ...primitive.same import by_name, join, meet
 from ..common.axi4_ram import Axi4Ram
 from ..common.fan import LiteFan, side_by_side
 
@@ -39,7 +40,7 @@ class HostWindow(wiring.Component):
         Must not change while an access is under way.
     outside : Out(2)
         High for one cycle per access behind the last memory: reads, writes.
-    o0, o1, ... : Out(Lite(size_bits))
+    o : Out(Lite(size_bits)).array(n)
     """
 
     def __init__(self, n: int, size_bits: int) -> None:
@@ -52,24 +53,24 @@ class HostWindow(wiring.Component):
                 "bus": In(Lite(PLACE_BITS)),
                 "page": In(PAGE_BITS),
                 "outside": Out(2),
-                **{f"o{k}": Out(Lite(size_bits)) for k in range(n)},
+                "o": Out(Lite(size_bits)).array(n),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.fan = fan = self.fan
-        for name, member in Lite(PLACE_BITS).members.items():  # as the manager sees them
-            source, target = (self.bus, fan.i) if member.flow == Out else (fan.i, self.bus)
-            value = getattr(source, name)
-            if name in ("araddr", "awaddr"):
-                value = Cat(value, self.page)
-            m.d.comb += getattr(target, name).eq(value)
+        same = [name for name in fan.i.signature.members if name not in ("araddr", "awaddr")]
+        meet(m, wiring.flipped(self.bus), fan.i, same)
+        m.d.comb += [
+            fan.i.araddr.eq(Cat(self.bus.araddr, self.page)),
+            fan.i.awaddr.eq(Cat(self.bus.awaddr, self.page)),
+        ]
         for k, asked in enumerate(Channel(fan.i, prefix) for prefix in ("ar", "aw")):
             behind = asked["addr"] >= self.end
             m.d.comb += self.outside[k].eq(asked.valid & asked.ready & behind)
-        for k in range(fan.n):
-            wiring.connect(m, getattr(fan, f"o{k}"), wiring.flipped(getattr(self, f"o{k}")))
+        for inner, outer in zip(fan.outs, self.o, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
         return m
 
 
@@ -119,19 +120,15 @@ class OnChipCard(wiring.Component):
         m.submodules.card = card = self.card
         m.submodules.bank = bank = RegisterBank(REGISTERS)
         m.submodules.window = window = HostWindow(len(MEMORIES), self.rams[0].size_bits)
-        for name in self.kept:
-            inner, outer, member = getattr(card, name), getattr(self, name), self.signature.members
-            if member[name].is_signature:
-                wiring.connect(m, inner, wiring.flipped(outer))
-            else:
-                m.d.comb += inner.eq(outer) if member[name].flow == In else outer.eq(inner)
+        join(m, card, self, self.kept)
         wiring.connect(m, wiring.flipped(self.memory), bank.bus)
         wiring.connect(m, wiring.flipped(self.words), window.bus)
-        for k, (name, ram) in enumerate(zip(MEMORIES, self.rams, strict=True)):
+        ports = by_name(card)
+        for name, ram, words in zip(MEMORIES, self.rams, window.o, strict=True):
             m.submodules[name] = ram
-            wiring.connect(m, getattr(card, f"{name}_read"), ram.read)
-            wiring.connect(m, getattr(card, f"{name}_write"), ram.write)
-            wiring.connect(m, getattr(window, f"o{k}"), ram.words)
+            wiring.connect(m, ports[f"{name}_read"], ram.read)
+            wiring.connect(m, ports[f"{name}_write"], ram.write)
+            wiring.connect(m, words, ram.words)
         m.d.comb += [
             bank.size.kib.eq(self.n_kib),
             window.page.eq(bank.page.number),

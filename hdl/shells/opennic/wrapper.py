@@ -23,6 +23,7 @@ from gradnic.interface import card_memory, inline, params
 from ...axi.axis import AxisReceiver
 from ...axi.channel import Channel
 from ...primitive.names import signals
+from ...primitive.same import by_name
 from ...top import catalog as tops
 from ...top import verilog
 from ..common import wide_ram
@@ -54,9 +55,11 @@ STREAMS = {  # of the box, and the card's that it feeds or that feeds it
 
 def _ports(card):
     """[{stream: its interface}] of the ports of a card."""
-    names = [name for name in card.signature.members if name.startswith("host_tx")]
-    numbers = [name.removeprefix("host_tx") for name in names]
-    return [{name: getattr(card, f"{name}{k}") for name in STREAMS.values()} for k in numbers]
+    streams = {name: by_name(card)[name] for name in STREAMS.values()}
+    if not card.signature.members["host_tx"].dimensions:
+        return [streams]
+    numbers = range(len(streams["host_tx"]))
+    return [{name: ports[k] for name, ports in streams.items()} for k in numbers]
 
 
 class Box(wiring.Component):
@@ -70,7 +73,7 @@ class Box(wiring.Component):
     ----------
     cards : list of wiring.Component
         With frame streams host_tx, mac_tx, mac_rx and host_rx with 16 bits of side band, of one
-        port each, or numbered of several.
+        port each, or arrays of several.
     windows : list of (int, Lite port)
         Where registers, and words of memory, stand from the box's base on.
 
@@ -110,6 +113,7 @@ class Box(wiring.Component):
             members[f"{prefix}_tready"] = back(n)
         members |= {"mod_rstn": In(1, init=1), "mod_rst_done": Out(1)}
         super().__init__(members | {"axil_aclk": In(1), "axis_aclk": In(1)})
+        self.vectors = by_name(self)
 
     def elaborate(self, platform):
         m = Module()
@@ -171,21 +175,20 @@ class Box(wiring.Component):
         m.d.comb += crossing.i.wstrb.eq(-1)  # the shell writes whole words
         wiring.connect(m, crossing.o, fan.i)
         for k, (_, port) in enumerate(self.windows):
-            wiring.connect(m, getattr(fan, f"o{k}"), port)
+            wiring.connect(m, fan.outs[k], port)
 
     def _of(self, prefix, name, k):
-        return getattr(self, f"{prefix}_{name}").word_select(
-            k, len(getattr(self, f"{prefix}_{name}")) // len(self.ports)
-        )
+        whole = self.vectors[f"{prefix}_{name}"]
+        return whole.word_select(k, len(whole) // len(self.ports))
 
     def _enter(self, m, k, prefix, target):
         entry = AxisReceiver(self.n_bytes, meta_width=SIDE_BITS)
         m.submodules[f"{prefix}{k}"] = entry
         m.d.comb += [
-            *(
-                getattr(entry.axis, name).eq(self._of(prefix, name, k))
-                for name in ("tvalid", "tdata", "tkeep", "tlast")
-            ),
+            entry.axis.tvalid.eq(self._of(prefix, "tvalid", k)),
+            entry.axis.tdata.eq(self._of(prefix, "tdata", k)),
+            entry.axis.tkeep.eq(self._of(prefix, "tkeep", k)),
+            entry.axis.tlast.eq(self._of(prefix, "tlast", k)),
             entry.axis.tuser.eq(self._of(prefix, "tuser_src", k) << 1),
             self._of(prefix, "tready", k).eq(entry.axis.tready),
         ]
