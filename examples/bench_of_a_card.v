@@ -10,7 +10,7 @@
 //   gradnic schedule --topology ring:2 --algorithm ring --row-nodes 64 --row-chunks 64 \
 //     --table ring.h
 //
-// Registers and entries: build/jobs128/jobs128_registers.md. Descriptors: docs/guide/jobs.md.
+// Registers and entries: build/jobs128/jobs128_registers.md. Descriptors: docs/reference/jobs.md.
 `timescale 1ns / 1ps
 
 // An AXI4 memory of 16-byte beats, one burst at a time, behind a port of the card.

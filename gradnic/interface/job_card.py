@@ -113,7 +113,7 @@ _OWN = (
         ("nodes", 8, "that rows of a table have room for"),
         ("peer_bits", 4, "of a peer index of a table"), access="ro",
     ),
-    *_record("post", 0x180, DESCRIPTOR, "a descriptor, see docs/guide/jobs.md", "rw"),
+    *_record("post", 0x180, DESCRIPTOR, "a descriptor, see docs/reference/jobs.md", "rw"),
     packed(
         "job", 0x1B0, "acts where a bit changes",
         ("post", 1, "the descriptor is posted"), ("take", 1, "the completion is taken"),
