@@ -148,7 +148,7 @@ def test_simulated_cycles_come_close_to_the_bound():
     ],
 )  # fmt: skip
 def test_trees_keep_full_links_full_where_buffers_and_cards_let_them(mib, machine, least, most):
-    """What docs/guide/schedules.md says of GPUs with a NIC each: the machine, not the trees."""
+    """What docs/internals/optimal_trees.md says of GPUs with a NIC each: the machine, not trees."""
     topology, size = parse("nvlink:2x8x8"), mib << 20
     table = compile_table(forest(topology))
     cycles = simulate(table, topology, size, replace(Network(), **machine)).cycles
