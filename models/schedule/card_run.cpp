@@ -18,7 +18,7 @@ struct Own {  // as card_run.py lays it out
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
 	int64_t inside, reads, ranges, adding, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
-	int64_t told, land, taken, end, heads, addressed;
+	int64_t told, burst, land, taken, end, heads, addressed;
 	int64_t kept;  // packets whose sums wait for the framer
 	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
 	double value, leaf, ratio;  // bytes of a value in memory, and of a leaf's; and over those sent
@@ -80,7 +80,7 @@ struct Card {
 	bool taking = false;
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
-	double judged = 0, landed = 0;  // when the receiver is, and all is written
+	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
 	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
 };
@@ -129,8 +129,10 @@ struct Loop {
 	int64_t bytes(const Frame &f) const { return in.whole + payload(f); }
 	int64_t stored(const Frame &f) const { return up(in.head + payload(f), in.n_bytes); }
 	int64_t made(const Frame &f) const {
-		int64_t parts = in.wait[f.row];
-		if (parts > 1) return parts * std::max(beats(f), in.turn);
+		int64_t parts = in.wait[f.row], each = std::max(beats(f), in.turn);
+		// the last sum needs no turn; why a chunk's short last packet has one: card_times.md
+		bool turns = f.floats < in.packet && in.chunk > in.packet;
+		if (parts > 1) return (parts - 1) * each + (turns ? each : beats(f));
 		return beats(f) + (in.coded && f.m >= 0);  // the compressor sees one out before the next
 	}
 	int32_t link(int64_t m, int64_t hop = 0) const {
@@ -447,8 +449,12 @@ struct Loop {
 				card.judged = std::max(card.judged - HEARD, card.planned) + HEARD + 1;
 				card.landed = std::max(card.landed, card.planned + in.restore);
 			}
-			card.landed = std::max(card.judged, card.landed) + beats(frame);
-			push(card.landed + in.land, GOT, frame.m);
+			card.landed = std::max(card.judged, card.landed);
+			// a burst goes on once it is whole
+			double leaves = std::max(card.landed + std::min(in.burst, beats(frame)), card.written);
+			card.landed += beats(frame);
+			card.written = leaves + beats(frame);
+			push(card.written + in.land, GOT, frame.m);
 		} else if (stop) {
 			auto &heard = card.heard;
 			card.judged = turn + in.hear;

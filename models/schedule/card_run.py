@@ -35,8 +35,8 @@ _LOOP = CompiledLoop(
         "store", "first", "turn", "own", "due", "lead", "next_peer", "next_run", "places", "frees",
         "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "tell",
         "control", "gate", "divide", "judge", "hear", "scan", "scan_down", "per_packet", "told",
-        "land", "taken", "end", "heads", "addressed", "kept", "coded", "compress", "sized", "seen",
-        "plan", "restore", "image",
+        "burst", "land", "taken", "end", "heads", "addressed", "kept", "coded", "compress",
+        "sized", "seen", "plan", "restore", "image",
     ),
     ("value", "leaf", "ratio"),
     {

@@ -92,7 +92,8 @@ class PartTimes:
     From captures of a ring of four cards of RTL, memories of 40 cycles. due : from a row's turn
     until its message is at the splitter; taken : until its first run has a place. tell : from the
     walk to a packet's head at the framer. gate : from a frame's last beat on the way in to the
-    locator. land : from a packet's last beat to memory to its row's turn. told : from the
+    locator. land : from a packet's last beat to memory to its row's turn, where a burst of `burst`
+    beats goes on once it is whole (hdl/axi/dma.py). told : from the
     receiver's verdict on a PROBE to the framer. end : from the last STOP, heard, to ``finished``.
     """
 
@@ -123,7 +124,8 @@ class PartTimes:
     scan_down: int = 21
     per_packet: int = 6
     give: int = 9
-    land: int = 51
+    burst: int = 16
+    land: int = 35
     told: int = 3
     heads: int = 3
     addressed: int = 7

@@ -490,7 +490,8 @@ class TimedCard(Card):
         self.receive(frame, 0, int(now))
         if self.counters["data"] > taken:
             self.landed = max(now, self.landed) + self.times.made(header["elems"], 1)
-            self._write(self.landed + self.parts.land, header["ph"], number // self._plan.per_chunk)
+            at = self.landed + self.parts.burst + self.parts.land
+            self._write(at, header["ph"], number // self._plan.per_chunk)
 
     def _write(self, at, ph, chunk):
         key = bool(ph), chunk
@@ -506,7 +507,7 @@ class TimedCard(Card):
             if was_open and reception.closed[part].all():  # given up, packet by packet
                 now += self.parts.give * header["elems"]
                 self.judged = max(self.judged, now)
-                at = max(now, self.landed + self.parts.land)
+                at = max(now, self.landed + self.parts.burst + self.parts.land)
                 self._write(at, ph, header["seq"] // self._plan.per_chunk)
             self.at(now + self.parts.told, self._answer, _Item(answer, False, 0))
 

@@ -146,7 +146,7 @@ def test_links_run_at_the_rate_of_a_file(machine, port, tmp_path):
     assert cycles.get(2 * port, cycles[port]) == cycles[port]
 
 
-@pytest.mark.parametrize("codec", ["inceptionn"])
+@pytest.mark.parametrize("codec", ["inceptionn", "thc"])
 def test_the_model_has_the_times_of_codecs(codec, tmp_path):
     file = tmp_path / "report.json"
     words = f"cosim card --topology ring:3 --algorithm ring --elements 12288 --codec {codec}"
