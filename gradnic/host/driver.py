@@ -140,7 +140,7 @@ class Driver:
             fields[field.name] = value - (1 << field.width) if negative else value
         return fields
 
-    def set(self, name: str, **values) -> None:
+    def set(self, name: str, **values: int) -> None:
         """Write some fields, the others kept. ValueError for an unknown field or a misfit."""
         register = self._register(name)
         fields = {field.name: field for field in register.fields}
@@ -167,7 +167,7 @@ class Driver:
         return {r.name: self.read(r.name) for r in self.map if r.access == "counter"}
 
     def wait(
-        self, name: str, timeout: float = 1.0, *, pause: float = 0.0, **values
+        self, name: str, timeout: float = 1.0, *, pause: float = 0.0, **values: int
     ) -> dict[str, int]:
         """Read a register until its fields have these values; returns all of its fields.
 
@@ -196,7 +196,7 @@ class InlineDriver(Driver):
         See `Driver`.
     """
 
-    def __init__(self, read: Callable, write: Callable, **options) -> None:
+    def __init__(self, read: Callable, write: Callable, **options: Any) -> None:
         super().__init__(inline.REGISTERS, read, write, **options)
 
     def configure(self, settings: inline.InlineSettings) -> None:

@@ -1,6 +1,7 @@
 """Driver of a card with jobs that is reached by frames of its own host."""
 
 from functools import cached_property
+from typing import Any
 
 from gradnic.interface.host_frame import OUI
 from gradnic.interface.job import Completion, Job
@@ -20,7 +21,7 @@ class FramedCard(JobDriver):
     link : FrameHost. old : seconds that a completion of an earlier host is waited for.
     """
 
-    def __init__(self, link: FrameHost, *, old: float = 0.05, **options) -> None:
+    def __init__(self, link: FrameHost, *, old: float = 0.05, **options: Any) -> None:
         self.link, hello = link, link.hello
         sizes = {name: hello[name] for name in ("n_ports", "n_ranks", "n_rows", "n_chunks",
                                                "n_peers", "n_active", "n_tables")}  # fmt: skip
@@ -30,7 +31,9 @@ class FramedCard(JobDriver):
         while link.completion(old) is not None:
             pass
 
-    def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
+    def identify(  # type: ignore[override]
+        self, *, mac: int, ip: int, node: int, tenant: int, **network: Any
+    ) -> None:
         """As of `JobDriver`. The host address stays what it is, though it may follow from `mac`."""
         if not self.get("host_high")["chosen"]:
             address = OUI << 24 | self.read("mac_low") & 0xFFFFFF

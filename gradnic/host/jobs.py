@@ -63,7 +63,7 @@ class JobDriver(OffloadDriver):
         n_active: int | None = None,
         n_engines: int | None = None,
         n_tables: int | None = None,
-        **options,
+        **options: Any,
     ) -> None:
         super().__init__(read, write, **options)
         self.map = job_card.REGISTERS
@@ -98,7 +98,7 @@ class JobDriver(OffloadDriver):
         more = {name: status[name] for name in ("n_active", "n_engines", "n_tables")}
         return sizes | self.get("capacity") | {"peers": 1 << sizes["peer_bits"]} | more
 
-    def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network) -> None:  # type: ignore[override]
+    def identify(self, *, mac: int, ip: int, node: int, tenant: int, **network: Any) -> None:  # type: ignore[override]
         """The card's own addresses, its node number, the JOB of its packets; first of all.
 
         Completions are read where this is called: here by registers, though a host told the card

@@ -25,7 +25,7 @@ class MemoryDriver(Driver):
         See `Driver`; the map is `gradnic.interface.card_memory.REGISTERS`.
     """
 
-    def __init__(self, read: Callable, write: Callable, **options) -> None:
+    def __init__(self, read: Callable, write: Callable, **options: Any) -> None:
         super().__init__(card_memory.REGISTERS, read, write, **options)
 
     @cached_property
@@ -125,7 +125,7 @@ class OffloadDriver(Driver):
         n_ports: int | None = None,
         n_ranks: int | None = None,
         n_bytes: int | None = None,
-        **options,
+        **options: Any,
     ) -> None:
         super().__init__(offload.REGISTERS, read, write, **options)
         given = {"ports": n_ports, "ranks": n_ranks, "bytes": n_bytes}
@@ -174,7 +174,7 @@ class OffloadDriver(Driver):
             sleep=self._sleep,
         )
 
-    def identify(self, *, mac: int, ip: int, node: int, job: int, **network) -> None:
+    def identify(self, *, mac: int, ip: int, node: int, job: int, **network: Any) -> None:
         """The card's own addresses, its node number, the job; network : fields of that register.
 
         First of all after a reset of the card: tables are written by a bit that changes.

@@ -16,12 +16,14 @@ from collections import deque
 class SwitchmlRule:
     """State: two sets of (bitmap, count, contributions)."""
 
-    def start(self, n_workers):
+    def start(self, n_workers: int) -> tuple:
         """State of an empty slot pair."""
         self.n_workers = n_workers
         return ((0, 0, ()), (0, 0, ()))
 
-    def arrive(self, state, worker, round):
+    def arrive(
+        self, state: tuple, worker: int, round: int
+    ) -> tuple[tuple, tuple[int, ...], tuple | None]:
         """Take worker's packet of `round`; returns (state, receivers, sum) or (state, (), None)."""
         sets = list(state)
         bit, own, other = 1 << worker, round % 2, 1 - round % 2
@@ -42,12 +44,14 @@ class SwitchmlRule:
 class GenerationRule:
     """State: two sets of (generation, bitmap, contributions); closed once all bits are set."""
 
-    def start(self, n_workers):
+    def start(self, n_workers: int) -> tuple:
         """State of an empty slot pair."""
         self.n_workers = n_workers
         return ((-1, 0, ()), (-1, 0, ()))
 
-    def arrive(self, state, worker, round):
+    def arrive(
+        self, state: tuple, worker: int, round: int
+    ) -> tuple[tuple, tuple[int, ...], tuple | None]:
         """Take worker's packet of `round`; returns (state, receivers, sum) or (state, (), None)."""
         sets = list(state)
         everyone, bit = (1 << self.n_workers) - 1, 1 << worker
@@ -66,7 +70,15 @@ class GenerationRule:
         return tuple(sets), receivers, total if receivers else None
 
 
-def search(rule, *, n_workers, n_rounds, retransmits: int, in_order: bool, limit: int = 2_000_000):
+def search(
+    rule: SwitchmlRule | GenerationRule,
+    *,
+    n_workers: int,
+    n_rounds: int,
+    retransmits: int,
+    in_order: bool,
+    limit: int = 2_000_000,
+) -> tuple[int, list | None]:
     """Try every run; returns (states seen, shortest trace to a wrong sum, or None).
 
     in_order : bool, whether each path between worker and switch keeps its order.

@@ -4,7 +4,9 @@ Source: SwitchML's slot pool, with generations in place of its shadow set; THC's
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,15 @@ class Faults:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)!r}")
 
 
-def run(aggregator, clients, faults, *, seed: int = 0, tick: int = 100, limit: int = 10_000_000):
+def run(
+    aggregator: Any,
+    clients: Sequence[Any],
+    faults: Faults,
+    *,
+    seed: int = 0,
+    tick: int = 100,
+    limit: int = 10_000_000,
+) -> int:
     """Let `clients` all-reduce through `aggregator` (anything with its receive and tick).
 
     Returns the time at which the last living client was done. `Unfinished` at `limit`.

@@ -5,11 +5,14 @@ K div window. The result of K triggers K + window; a timer re-sends what stays u
 scales a chunk (norms, exponents) travels through the same slots ahead of it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
-from ..thc.worker import pack, unpack
+from ..thc.worker import Worker, pack, unpack
+from .jobs import Config, Job
 from .parser import STALE, contribution
 from .switchml_worker import exponent, factor, quantize
 
@@ -40,7 +43,17 @@ class SlotClient:
         Contributors of each chunk, by SEQ, as the aggregator returned them.
     """
 
-    def __init__(self, config, job, child: int, plan, *, tensor, timeout, k0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        job: Job,
+        child: int,
+        plan: Sequence[tuple[Op, int]],
+        *,
+        tensor: int,
+        timeout: int,
+        k0: int,
+    ) -> None:
         self.config, self.job, self.child, self.plan = config, job, child, plan
         self.tensor, self.timeout, self.k0 = tensor, timeout, k0
         self.bitmaps = [0] * (1 + max(number for _, number in plan))
@@ -50,20 +63,20 @@ class SlotClient:
         self._head = 0  # the first entry that was never sent
 
     @property
-    def port(self):
+    def port(self) -> int:
         """Aggregator port that this worker is attached to."""
         return self.job.children[self.child].port
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether every packet has its answer."""
         return all(self.answered)
 
-    def start(self, now):
+    def start(self, now: int) -> list[bytes]:
         """The first window of packets."""
         return self._pump(now)
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[bytes]:
         """Packets whose timer has run out, sent again."""
         frames = []
         for entry, (due, timeout) in sorted(self.sent.items()):
@@ -73,7 +86,7 @@ class SlotClient:
                 frames.append(self._frame(entry, retx=1))
         return frames
 
-    def receive(self, frame, now):
+    def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Take a result or a STALE answer; return the packets that it lets go."""
         header = GRADNIC.parse(frame)
         entry = self._entry(header)
@@ -92,6 +105,14 @@ class SlotClient:
         self.answered[entry] = True
         self.sent.pop(entry, None)
         return self._pump(now)
+
+    def _packet(self, entry):
+        """Payload of a packet, and fields of its header."""
+        raise NotImplementedError
+
+    def _takes(self, entry, header, data):
+        """Take the payload of a packet's result."""
+        raise NotImplementedError
 
     def _loses(self, entry):
         """What a lost result leaves behind; nothing by default."""
@@ -168,11 +189,11 @@ class Client(SlotClient):
 
     def __init__(
         self,
-        config,
-        job,
+        config: Config,
+        job: Job,
         child: int,
-        worker,
-        gradient,
+        worker: Worker,
+        gradient: np.ndarray,
         *,
         round: int,
         tensor: int = 0,
@@ -199,7 +220,7 @@ class Client(SlotClient):
         self.sums = np.full(n_chunks * job.C, worker.n * worker.g / 2)
         self.indices = {}  # norm group: indices of its blocks
 
-    def result(self):
+    def result(self) -> np.ndarray:
         """The mean gradient, float32 (n_blocks * B,). ValueError before all answers are in."""
         if not self.done:
             raise ValueError(f"{self.answered.count(False)} packets have no answer yet")
@@ -270,10 +291,10 @@ class Int32Client(SlotClient):
 
     def __init__(
         self,
-        config,
-        job,
-        child,
-        gradient,
+        config: Config,
+        job: Job,
+        child: int,
+        gradient: np.ndarray,
         *,
         n_elems: int = 256,
         tensor: int = 0,
@@ -290,7 +311,7 @@ class Int32Client(SlotClient):
         self.exponents = [None] * n_chunks
         self.values = np.zeros_like(self.chunks)
 
-    def result(self):
+    def result(self) -> np.ndarray:
         """The sum over the workers, float32 (n,). ValueError before all answers are in."""
         if not self.done:
             raise ValueError(f"{self.answered.count(False)} packets have no answer yet")

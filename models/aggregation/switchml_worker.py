@@ -8,18 +8,20 @@ Source: docs/spec/wire.md; p4app-switchML, client library (DPDK worker thread, C
 quantizer).
 """
 
+from typing import Any
+
 import numpy as np
 
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
-from .switchml import udp_frame
+from .switchml import SwitchmlJob, udp_frame
 
 TTL = 128
 VECTOR = 16  # values that the vector path takes at once; what is left over goes one by one
 INT32_MAX = 2**31 - 1
 
 
-def exponent(chunk):
+def exponent(chunk: np.ndarray) -> int:
     """int8 e with 2**e above every magnitude of `chunk`, float32 (n,), at least 1 value.
 
     -126 for zeros; Inf and NaN give 129, which wraps to -127.
@@ -29,7 +31,7 @@ def exponent(chunk):
     return (e + 128) % 256 - 128
 
 
-def factor(e, n_workers):
+def factor(e: int, n_workers: int) -> np.float32:
     """Scale of a chunk whose agreed exponent is `e`: float32, so that N products fit an int32.
 
     Infinite from e = -97 down: such a chunk comes back as zeros.
@@ -39,7 +41,7 @@ def factor(e, n_workers):
         return np.float32(np.float64(INT32_MAX) / np.float64(np.float32(n_workers) * power))
 
 
-def quantize(chunk, scale):
+def quantize(chunk: np.ndarray, scale: np.float32) -> np.ndarray:
     """int32 (n,) of `chunk` * `scale`: whole vectors round to nearest even, the tail half away.
 
     A product outside int32 (a chunk that held Inf or NaN) becomes the most negative value, as the
@@ -76,10 +78,10 @@ class SwitchmlWorker:
 
     def __init__(
         self,
-        switch,
-        job,
+        switch: tuple[int, int],
+        job: SwitchmlJob,
         child: int,
-        gradient,
+        gradient: np.ndarray,
         *,
         window: int | None = None,
         shift: int = 0,
@@ -97,32 +99,32 @@ class SwitchmlWorker:
         self.batch = min(self.window, len(self.chunks))
         self.n_packets = len(self.chunks) + self.batch
         self.shift, self.timeout = shift % (2 * self.window), timeout
-        self.scales = [None] * len(self.chunks)
+        self.scales: list[Any] = [None] * len(self.chunks)
         self.values = np.zeros_like(self.gradient)
         self.answered = [False] * self.n_packets
         self.due = {}  # packet: time of the next try
         self.n_timeouts, self.threshold = 0, 100
 
     @property
-    def port(self):
+    def port(self) -> int:
         """Port of the switch that this worker is attached to."""
         return self.address.port
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether every packet has its answer."""
         return all(self.answered)
 
     @property
-    def next_shift(self):
+    def next_shift(self) -> int:
         """`shift` of the tensor that follows on the same slots."""
         return (self.shift + self.n_packets) % (2 * self.window)
 
-    def start(self, now):
+    def start(self, now: int) -> list[bytes]:
         """The first batch of packets."""
         return [self._send(packet, now) for packet in range(self.batch)]
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[bytes]:
         """Packets whose timer has run out, sent again."""
         frames = []
         for packet in [p for p, due in self.due.items() if now >= due]:
@@ -133,7 +135,7 @@ class SwitchmlWorker:
             frames.append(self._send(packet, now))
         return frames
 
-    def receive(self, frame, now):
+    def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Take a result; return the packet that it lets go, if any."""
         head = SWITCHML.parse(frame)
         packet = int.from_bytes(head["packet"].to_bytes(4, "big"), "little")
@@ -153,7 +155,7 @@ class SwitchmlWorker:
         following = packet + self.batch
         return [self._send(following, now)] if following < self.n_packets else []
 
-    def result(self):
+    def result(self) -> np.ndarray:
         """The sum over the workers, float32 (n,). ValueError before all answers are in."""
         if not self.done:
             raise ValueError(f"{self.answered.count(False)} packets have no answer yet")

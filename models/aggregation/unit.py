@@ -9,7 +9,9 @@ Sources: THC (NSDI 2024), the switch's lookup and add; SwitchML and ATP for slot
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +60,7 @@ class SlotEngine:
         ``config``, ``length``.
     """
 
-    def __init__(self, jobs, *, n_words: int = 256) -> None:
+    def __init__(self, jobs: Sequence[Job], *, n_words: int = 256) -> None:
         self.jobs = {job.job: job for job in jobs}
         self.n_words = n_words
         self.tables = {
@@ -68,7 +70,9 @@ class SlotEngine:
         self.counters = Counter()
         self.accepted_bytes = {}  # by job: (tensor, bytes) of the tensor that arrives
 
-    def contribute(self, head, payload: bytes, now: int):
+    def contribute(
+        self, head: dict[str, int], payload: bytes, now: int
+    ) -> list[tuple[dict, bytes]]:
         """Take one contribution; return its answers, a list of (head, payload).
 
         head : dict of header fields (`gradnic.interface.formats.GRADNIC`), ``ecn`` or-ed with an IP
@@ -107,7 +111,7 @@ class SlotEngine:
         self.counters["accepted"] += 1
         return self._closed_by(slot, head, job)
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[tuple[dict, bytes]]:
         """Close every open slot whose deadline has passed, lowest (slot, set) first."""
         out = []
         for key in sorted(self.slots):
@@ -118,7 +122,7 @@ class SlotEngine:
                 out += self._close(slot)
         return out
 
-    def clear(self, job) -> None:
+    def clear(self, job: int) -> None:
         """Forget all that the slots of job number `job` hold."""
         owner = self.jobs[job]
         for key in [key for key in self.slots if owner.owns(key[0])]:
@@ -253,16 +257,16 @@ def _claimed(head):
     return (*common, "arg") if head["op"] in (Op.THC_IDX, Op.THC_SUM) else common
 
 
-def index_parameters(job) -> dict[str, int]:
+def index_parameters(job: Any) -> dict[str, int]:
     """Fields of P0 and P1 of the job's THC_IDX packets: `gradnic.interface.formats.PARAMETERS`."""
     p = P_CODES.index(job.p) if job.p in P_CODES else 7
     return {"bits": job.b - 1, "p": p, "block": (job.B.bit_length() - 1) // 2 - 3, "g": job.g}
 
 
-def payload_bytes(op, elems, job):
+def payload_bytes(op: int, elems: int, job: Job) -> int:
     """Payload bytes that `elems` elements of this kind take."""
-    bits = {Op.THC_IDX: job.b, Op.THC_SUM: job.w}.get(op, 32)
-    return elems * bits // 8
+    widths: dict[int, int] = {Op.THC_IDX: job.b, Op.THC_SUM: job.w}
+    return elems * widths.get(op, 32) // 8
 
 
 def _int16(value):

@@ -7,10 +7,10 @@ on the data. Needs numba; compiled at the first call and kept in the package's `
 import numba
 import numpy as np
 
-from .bands import GROUP, SIZES
+from .bands import GROUP, SIZES, Bands
 
 
-def compress(bits, table):
+def compress(bits: np.ndarray, table: Bands) -> bytes:
     """One coded unit of `bits` (uint32, shape (n,)), as bytes."""
     n_words = -(-bits.size // GROUP)
     out = np.empty(2 * n_words + 4 * bits.size + 4, np.uint8)  # 4: the last lane's unused bytes
@@ -18,7 +18,7 @@ def compress(bits, table):
     return out[:end].tobytes()
 
 
-def decompress(data, count, table):
+def decompress(data: np.ndarray, count: int, table: Bands) -> np.ndarray:
     """Floats of a unit whose length and padding are already checked: float32, shape (count,)."""
     bits = np.empty(count, np.uint32)
     _decompress(data, bits, table.value)

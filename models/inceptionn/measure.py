@@ -9,6 +9,8 @@ Against BF16, which a user would send otherwise, each is half of the ratio again
 BF16 fills its packets just as full.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -71,14 +73,14 @@ def fidelity(x: np.ndarray, coded: np.ndarray) -> tuple[float, float]:
 
 
 def inceptionn_stats(
-    x,
+    x: np.ndarray,
     *,
     exponent: int = 117,
     mode: str = "strict",
     prescale: int = 0,
     rounding: str = "trunc",
     n_floats: int = 336,
-):
+) -> dict[str, Any]:
     """`ratios` of `x` with nmse, max_abs_error and bound, ``2 ** (exponent - 127 - prescale)``."""
     coded = image(x, exponent=exponent, mode=mode, prescale=prescale, rounding=rounding)
     nmse, worst = fidelity(x, coded)

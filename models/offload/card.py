@@ -12,6 +12,7 @@ bounded loss; their composition is ours.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from ..frame.parser import native_job, refusal
 from ..transport.reception import wanted_packets
 from ..transport.sender import DATA, Pace, Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
+from .plan import Plan
 from .round import Round
 
 ARMED = 2  # rounds of one tensor at a time
@@ -42,14 +44,14 @@ TICK_BYTES = 1500  # what the line takes in the time of a frame
 class Tensor:
     """A registered tensor.
 
-    tensor : int, its id. plan : offload_plan.Plan. codec : of offload_codec. layer : int.
+    tensor : int, its id. plan : `Plan`. codec : of `gradnic.models.offload.codec`. layer : int.
     p_q16 : int, share of the bytes of each neighbor that may miss on the way up, in 1/2**16: the
     end-to-end share divided by the depth of the trees. norms : id of the tensor of its THC norms.
     """
 
     tensor: int
-    plan: object
-    codec: object
+    plan: Plan
+    codec: Any
     layer: int = 0
     p_q16: int = 0
     norms: int | None = None
@@ -161,7 +163,9 @@ class Card:
         del self.rounds[tensor, gen]
         self.retired[tensor] = gen
 
-    def receive(self, frame, port, now, *, bad=False):
+    def receive(
+        self, frame: bytes, port: int, now: int, *, bad: bool = False
+    ) -> list[tuple[int, bytes]]:
         """Take one frame; return the answers, a list of (port, frame)."""
         if not self._is_ours(frame):
             self.to_host.append((port, frame))
@@ -191,7 +195,7 @@ class Card:
         self.counters[reason or "data"] += 1
         return []
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[tuple[int, bytes]]:
         """What leaves at time `now`: (port, frame), at most `per_tick` a port."""
         if self.changed:
             self._issue()
@@ -229,7 +233,7 @@ class Card:
                 self._tag(round_, run)
             self.changed |= len(round_.rows) != n_rows
 
-    def idle(self):
+    def idle(self) -> bool:
         """Whether nothing is under way: all rounds are done."""
         return all(round_.done for round_ in self.rounds.values())
 
@@ -403,6 +407,6 @@ class _Via:
         self.mac, self.ip, self.udp_port = address.mac, address.ip, udp_port
 
 
-def ahead(a, b):
+def ahead(a: int, b: int) -> int:
     """How many rounds `a` is ahead of `b`, modulo 2**16."""
     return (a - b + 0x8000) % 0x10000 - 0x8000

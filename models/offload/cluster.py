@@ -6,7 +6,7 @@ and order alone, from the list of what was given up, with no frames at all.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +135,7 @@ class Cluster:
         norms = tensors[0].tensor if tensors else None
         tensors.append(Tensor(1, self.plan, codec, layer=layer, p_q16=p_hop, norms=norms))
         rules = Rules(n_layers=layer + 1, n_tensors=len(tensors), source=source)
-        self.cards = [
+        self.cards: list[Any] = [
             Card(Settings(7, v, tuple(tensors), book, tagger=rules, **settings))
             for v, book in enumerate(addresses(table, topology))
         ]
@@ -230,7 +230,7 @@ class Cluster:
 
 
 def all_reduce(
-    plan: Plan, codec: Raw | Thc, own: np.ndarray, sent: Callable, given_up: dict
+    plan: Plan, codec: Raw | Thc, own: np.ndarray, sent: Callable, given_up: Mapping
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sums of a table by order alone: (result (n_elems,), leaves (n_packets,)); of an all_gather or
     broadcast, the roots' values.

@@ -5,6 +5,9 @@ the root makes of the sum before it is sent round. Sums are kept per packet, bes
 leaves in them.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from gradnic.interface.formats import PARAMETERS, Op
@@ -61,7 +64,15 @@ class Raw(_Plain):
     op, dtype, wire = Op.RAW, np.float32, "<f4"
     ops = {False: {Op.RAW}, True: {Op.RAW}}  # by: on the way down
 
-    def __init__(self, n, *, rescale=False, image=None, mean=False, largest=False):
+    def __init__(
+        self,
+        n: int,
+        *,
+        rescale: bool = False,
+        image: Callable[[np.ndarray], np.ndarray] | None = None,
+        mean: bool = False,
+        largest: bool = False,
+    ) -> None:
         self.n, self.rescale, self.image, self.mean = n, rescale, image, mean
         self.largest = largest
 
@@ -91,7 +102,9 @@ class Raw16(Raw):
     op, wire = Op.RAW16, "<u2"
     ops = {False: {Op.RAW16}, True: {Op.RAW16}}
 
-    def __init__(self, n, *, rescale=False, mean=False, largest=False):
+    def __init__(
+        self, n: int, *, rescale: bool = False, mean: bool = False, largest: bool = False
+    ) -> None:
         super().__init__(n, rescale=rescale, image=bf16.image, mean=mean, largest=largest)
 
     def encode(
@@ -111,10 +124,19 @@ class Inceptionn(Raw):
 
     ops = {False: {Op.INC}, True: {Op.INC}}
 
-    def __init__(self, n, *, exponent=117, mode="strict", prescale=0, rounding="trunc",
-                 rescale=False, mean=False):  # fmt: skip
+    def __init__(
+        self,
+        n: int,
+        *,
+        exponent: int = 117,
+        mode: str = "strict",
+        prescale: int = 0,
+        rounding: str = "trunc",
+        rescale: bool = False,
+        mean: bool = False,
+    ) -> None:
         super().__init__(n, rescale=rescale, mean=mean)
-        self.settings = {"exponent": exponent, "mode": mode, "prescale": prescale}
+        self.settings: dict[str, Any] = {"exponent": exponent, "mode": mode, "prescale": prescale}
         self.rounding = rounding
         self.p = ((mode == "paper") << 7 | exponent, prescale & 0xFF)
 
@@ -165,7 +187,9 @@ class Thc:
     dtype = np.int64
     ops = {False: {Op.THC_IDX, Op.THC_SUM}, True: {Op.THC_SUM}}
 
-    def __init__(self, worker, *, C=None, w=8, clips=False):
+    def __init__(
+        self, worker: thc.Worker, *, C: int | None = None, w: int = 8, clips: bool = False
+    ) -> None:
         self.worker, self.n, self.clips = worker, worker.n, clips
         fitting = [one for one in W_CODES if w <= one and worker.n * worker.g < 1 << one]
         if not fitting:
@@ -173,7 +197,9 @@ class Thc:
         self.w = fitting[0]
         self.C = C or (1024 if self.w == 8 else 512)
         self.unit, self.elem_bits = max(worker.B, C or 1024), worker.b
-        self.index_p = tuple(PARAMETERS[Op.THC_IDX].pack(**index_parameters(worker)))
+        self.index_p: tuple[Any, ...] = tuple(
+            PARAMETERS[Op.THC_IDX].pack(**index_parameters(worker))
+        )
 
     def encode(
         self, values: np.ndarray, leaves: int, *, is_leaf: bool

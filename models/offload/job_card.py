@@ -45,8 +45,11 @@ from .plan import SEQ_UNIT, Plan
 from .round import Round
 from .thc_job import ThcJob, areas, before, packets
 
-ELEM_BYTES = {Kind.FP32: 4, Kind.BF16: 2}
-CODECS = {Kind.FP32: tuple(JobCodec), Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16, JobCodec.THC)}
+ELEM_BYTES: dict[int, int] = {Kind.FP32: 4, Kind.BF16: 2}
+CODECS: dict[int, tuple] = {
+    Kind.FP32: tuple(JobCodec),
+    Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16, JobCodec.THC),
+}
 
 
 @dataclass
@@ -183,7 +186,7 @@ class JobCard(Card):
         """The oldest completion, or None; it leaves the ring."""
         return self.completions.popleft() if self.completions else None
 
-    def refusal(self, job):
+    def refusal(self, job: Job) -> Refusal:
         """`Refusal`: why the card would not start this job now, or NONE."""
         thc = job.codec == JobCodec.THC
         first = before(job.gen) if thc else job.gen
@@ -200,7 +203,7 @@ class JobCard(Card):
             return Refusal.OPERATION
         if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
             return Refusal.KIND
-        built_in = {JobCodec.RAW16: self.bf16, JobCodec.INCEPTIONN: self.inc}
+        built_in: dict[int, bool] = {JobCodec.RAW16: self.bf16, JobCodec.INCEPTIONN: self.inc}
         if job.codec not in CODECS[job.kind] or not built_in.get(job.codec, True):
             return Refusal.CODEC
         if thc and not self._takes_thc(job):
@@ -229,7 +232,7 @@ class JobCard(Card):
         """Whether no job waits or is active."""
         return not self.queue and not any(self.contexts)
 
-    def tick(self, now):
+    def tick(self, now: int) -> list[tuple[int, bytes]]:
         """As of `Card`; jobs start before packets leave, and end after."""
         self.now = now
         self._start(now)

@@ -12,7 +12,7 @@ from gradnic.interface.schedule_table import Table
 from ..schedule.topology import Topology
 from ..transport.tagger import Rules
 from .card import Settings
-from .cluster import Cluster, addresses
+from .cluster import Cluster, LinkFaults, addresses
 from .job_card import JobCard
 
 
@@ -68,7 +68,7 @@ class JobCluster(Cluster):
     def busy(self) -> bool:
         return any(self.to_post) or super().busy()
 
-    def step(self, faults):
+    def step(self, faults: LinkFaults) -> None:
         for card, jobs in zip(self.cards, self.to_post, strict=True):
             while jobs and len(card.queue) < QUEUE:
                 card.post(jobs.popleft(), self.now)

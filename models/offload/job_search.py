@@ -15,8 +15,10 @@ sooner or later, and all that is asked above still holds for the others.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 IDLE, ACTIVE, DONE, ABORTED = range(4)
 TWICE = 2  # counts stop here
@@ -139,7 +141,7 @@ class _Job:
         return self.number((*state[:v], node, *state[v + 1 :]))
 
 
-def rooted_trees(n):
+def rooted_trees(n: int) -> list[tuple[int, ...]]:
     """All trees on n nodes with a root, as tuples of parents; the root has -1."""
     return [p for p in product(range(-1, n), repeat=n) if _is_tree(p)]
 
@@ -157,7 +159,13 @@ def _is_tree(parents):
     return True
 
 
-def search(trees, rule=None, *, n_aborts=0, limit=3_000_000):
+def search(
+    trees: Sequence[Sequence[int]],
+    rule: JobRule | None = None,
+    *,
+    n_aborts: int = 0,
+    limit: int = 3_000_000,
+) -> tuple[int, tuple[str, Any] | None]:
     """Try everything; (states seen, None or what is wrong: ``counted`` or ``stuck``, a state).
 
     trees : one tuple of parents a job, by node; the root has -1. RuntimeError above `limit` states.

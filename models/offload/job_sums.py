@@ -4,9 +4,13 @@ The oracle of cards with jobs that lose packets for good: which ones those are d
 no two cards share, the sums that are left do not. See `cluster.all_reduce`.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from gradnic.interface.job import Completion, Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.schedule_table import Table
 
 from . import bf16
 from .card import Tensor
@@ -18,13 +22,13 @@ from .thc_job import ThcJob
 HALF_UNIT = 2 * SEQ_UNIT
 
 
-def unit_of(job):
+def unit_of(job: Job) -> int:
     """Elements that chunks are rounded up to: twice as many where two are in a word."""
     is_half = job.kind == Kind.BF16 and job.codec != JobCodec.THC
     return HALF_UNIT if job.codec == JobCodec.RAW16 or is_half else SEQ_UNIT
 
 
-def tensor_of(job, plan, inceptionn):
+def tensor_of(job: Job, plan: Plan, inceptionn: Mapping) -> Tensor:
     """`Tensor` of a job without THC. inceptionn : dict, fields of `codec.Inceptionn`."""
     how = {"mean": job.op == Operation.MEAN, "largest": job.op == Operation.MAX}
     if job.codec == JobCodec.RAW32:
@@ -37,17 +41,26 @@ def tensor_of(job, plan, inceptionn):
     return Tensor(job.tensor, plan, codec, layer=job.layer, p_q16=job.p_q16)
 
 
-def ends(job: Job, table, x, given_up, *, packet, inceptionn=None, thc=None):
+def ends(
+    job: Job,
+    table: Table,
+    x: np.ndarray,
+    given_up: Mapping[tuple[int, int], np.ndarray],
+    *,
+    packet: int,
+    inceptionn: Mapping | None = None,
+    thc: Mapping | None = None,
+) -> list[tuple[Completion, np.ndarray, np.ndarray]]:
     """(Completion, float32 (elems,), bool (elems,): here) of each node; cycles are 0.
 
     x : float32 (n_nodes, elems), gradients as they enter the sums. given_up : {(node, source):
     numbers of packets}, as `Cluster.given_up` tells. packet, inceptionn, thc : of `jobs.JobCard`.
     """
     if job.codec == JobCodec.THC:
-        steps = [ThcJob(job, table, node, one, packet, thc) for node, one in enumerate(x)]
+        steps = [ThcJob(job, table, node, one, packet, thc or {}) for node, one in enumerate(x)]
         worker, tensor = steps[0].worker, steps[0].of_sums
         norms = np.max([worker.norms(one.padded) for one in steps], axis=0)
-        round_ = {"round": job.gen, "tensor": job.tensor}
+        round_: dict[str, Any] = {"round": job.gen, "tensor": job.tensor}
         own = np.stack([
             worker.table[worker.encode(one.padded, norms, worker=node, **round_)].astype(np.int64)
             for node, one in enumerate(steps)

@@ -1,12 +1,17 @@
 """One round of one tensor on one card: what has come, what is summed, what is to be sent."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..transport.reception import Reception
 from ..transport.sender import Sending
 from .plan import CHECK, SEQ_UNIT
+
+if TYPE_CHECKING:
+    from .card import Tensor
 
 
 @dataclass
@@ -32,11 +37,13 @@ class Run:
 
     sending: Sending
 
-    def __init__(self, to, port, ph, flow, first, packets):
+    def __init__(
+        self, to: int, port: int, ph: int, flow: int, first: int, packets: list[Packet]
+    ) -> None:
         self.to, self.port, self.ph, self.flow = to, port, ph, flow
         self.first, self.packets = first, packets
 
-    def start(self, t_probe):
+    def start(self, t_probe: int) -> None:
         """Queue the packets, once they are tagged."""
         order = [(packet.important, packet.queue) for packet in self.packets]
         self.sending = Sending(order, first=self.first, t_probe=t_probe)
@@ -63,7 +70,16 @@ class Round:
     landed_most : most packets that have waited in `landed`
     """
 
-    def __init__(self, tensor, node, gen, values, norms=None, *, at_share=False):
+    def __init__(
+        self,
+        tensor: "Tensor",
+        node: int,
+        gen: int,
+        values: np.ndarray,
+        norms: "Round | None" = None,
+        *,
+        at_share: bool = False,
+    ) -> None:
         self.tensor, self.node, self.gen, self.norms = tensor, node, gen, norms
         plan, codec = tensor.plan, tensor.codec
         values = np.asarray(values)
@@ -101,17 +117,17 @@ class Round:
             self.down[source] = Reception(np.where(here, sizes, 0), round=gen, eager=False)
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         """Whether all of the result that is to be here is here."""
         return bool(self.final[self.tensor.plan.wanted[self.node]].all())
 
     @property
-    def done(self):
+    def done(self) -> bool:
         """Whether the result is here and everybody has what we sent."""
         return self.complete and not self.rows and all(run.sending.done for run in self.runs)
 
     @property
-    def oldest(self):
+    def oldest(self) -> int:
         """Number of the oldest row that is not out; of rows, if all are, and those that do nothing
         always are.
         """
@@ -120,11 +136,11 @@ class Round:
         at = next((k for k, row in enumerate(rows) if row is oldest), len(rows))
         return plan.row_numbers[self.node][at]
 
-    def reception(self, source, ph):
+    def reception(self, source: int, ph: int) -> Reception | None:
         """What tracks the packets of `source`, or None if it sends none."""
         return (self.down if ph else self.up).get(source)
 
-    def take(self, header, body, source):
+    def take(self, header: Mapping[str, int], body: bytes, source: int) -> str | None:
         """Take a packet's values; None, or why it was dropped."""
         plan, codec = self.tensor.plan, self.tensor.codec
         reception = self.reception(source, header["ph"])
@@ -171,7 +187,7 @@ class Round:
         self.result[start:stop] = values
         self.leaves[number], self.final[number] = leaves, True
 
-    def issue(self, segment):
+    def issue(self, segment: int) -> list[Run]:
         """Runs of the rows that are ready now, in table order; they are kept in `runs` too.
 
         segment : int, packets of a run at most. A row with BAR waits for all rows before it.
@@ -205,7 +221,7 @@ class Round:
                     return False
         return True
 
-    def knows_norms(self, part):
+    def knows_norms(self, part: Sequence[int]) -> bool:
         """Whether the norms of these packets' blocks are final here; True without norms."""
         if self.norms is None or not len(part):
             return True

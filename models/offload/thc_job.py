@@ -8,9 +8,13 @@ of `gradnic.hdl.offload.thc_pass`.
 Source: THC (NSDI 2024), the worker's steps, run by the card; their composition is ours.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from gradnic.interface.job import THC_PACKET
+from gradnic.interface.job import THC_PACKET, Job
+from gradnic.interface.schedule_table import Table
 
 from ..thc.worker import Worker
 from .card import Tensor
@@ -38,7 +42,9 @@ class ThcJob:
         As of `coded`. ValueError for those that cannot be.
     """
 
-    def __init__(self, job, table, node, x, packet, options):
+    def __init__(
+        self, job: Job, table: Table, node: int, x: np.ndarray, packet: int, options: Mapping
+    ) -> None:
         self.job, self.node, self.x = job, node, x
         self.codec = coded(options, table.n_nodes, job.seed, sign_round=job.gen)
         self.worker = self.codec.worker
@@ -50,30 +56,30 @@ class ThcJob:
         self.of_norms = Tensor(job.tensor, plan, Norms(), layer=job.layer)
         plan = Plan(table, n_elems, unit=self.codec.unit, packet=self.codec.C)
         self.of_sums = Tensor(job.tensor, plan, self.codec, layer=job.layer, p_q16=job.p_q16)
-        self.norms = None
+        self.norms: Any = None  # the round of them, once it is done
 
-    def norm_round(self):
+    def norm_round(self) -> Round:
         """The round of norms: the first pass is done."""
         own = self.worker.norms(self.padded)
         return Round(self.of_norms, self.node, before(self.job.gen), own)
 
-    def index_round(self, norms, *, at_share=False):
+    def index_round(self, norms: Round, *, at_share: bool = False) -> Round:
         """The round of indices and sums, once the one of `norms` is done."""
         self.norms = norms
         return Round(self.of_sums, self.node, self.job.gen, self.padded, norms, at_share=at_share)
 
-    def result(self, round_):
+    def result(self, round_: Round) -> np.ndarray:
         """The mean gradient, float32 (elems,), from the sums of a round that is done."""
         decoded = self.worker.decode(
             round_.result, self.norms.result, round=self.job.gen, tensor=self.job.tensor
         )
         return decoded[: self.job.elems]
 
-    def residual(self):
+    def residual(self) -> np.ndarray:
         """What this node's own indices lose, float32 (elems,), once norms are agreed."""
         return self.lost(self.norms.result)
 
-    def lost(self, norms):
+    def lost(self, norms: np.ndarray) -> np.ndarray:
         """The same where `norms` are agreed."""
         tensor = self.job.tensor
         codes = self.worker.encode(
@@ -82,15 +88,15 @@ class ThcJob:
         return self.worker.residual(self.padded, codes, norms, tensor=tensor)[: self.job.elems]
 
 
-def coded(options, n, seed=0, **more):
+def coded(options: Mapping, n: int, seed: int = 0, **more: Any) -> Thc:
     """The `Thc` of `n` workers. options : fields of `Worker` beside n, seed and sign_round, and
     ``w``, the least bits of a sum. A card does not look at its own norms again: it clips.
     """
-    fields = {name: value for name, value in options.items() if name != "w"}
+    fields: dict[str, Any] = {name: value for name, value in options.items() if name != "w"}
     return Thc(Worker(n, seed, **fields, **more), w=options.get("w", 8), clips=True)
 
 
-def mean(table, job, x, options):
+def mean(table: Table, job: Job, x: np.ndarray, options: Mapping) -> np.ndarray:
     """The result of a job that misses nothing, float32 (elems,), by workers and their sums alone.
 
     x : float32 (n_nodes, elems), as `ThcJob` takes it. options : as there.
@@ -107,19 +113,19 @@ def mean(table, job, x, options):
     return worker.decode(sums, norms, round=job.gen, tensor=job.tensor)[: job.elems]
 
 
-def residuals(table, job, x, options):
+def residuals(table: Table, job: Job, x: np.ndarray, options: Mapping) -> np.ndarray:
     """What each node's own indices lose, float32 (n_nodes, elems); arguments as of `mean`."""
     steps = [ThcJob(job, table, node, one, 16, options) for node, one in enumerate(x)]
     norms = np.max([one.worker.norms(one.padded) for one in steps], axis=0)
     return np.stack([one.lost(norms) for one in steps])
 
 
-def before(gen):
+def before(gen: int) -> int:
     """The GEN of the norms of a job."""
     return gen - 1 & LAST
 
 
-def packets(table, elems, packet, options):
+def packets(table: Table, elems: int, packet: int, options: Mapping) -> int:
     """Packet numbers that a job needs in the larger of its rounds; ValueError as of `ThcJob`."""
     codec = coded(options, table.n_nodes)
     n_chunks = table.n_chunks * table.repeats
@@ -129,7 +135,7 @@ def packets(table, elems, packet, options):
     return n_chunks * max(-(-chunk // codec.C), -(-norm_chunk // packet))
 
 
-def areas(table, elems, options):
+def areas(table: Table, elems: int, options: Mapping) -> tuple[int, int]:
     """(bytes of a landing area, bytes of scratch) of a job: sums, and beside them own and agreed
     norms, which are whole 64 bytes, and indices; all of whole packets.
     """

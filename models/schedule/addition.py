@@ -6,11 +6,13 @@ which run a schedule table. `summed` adds by it; each value depends on its own e
 any slice of a tensor can be summed by itself.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from gradnic.interface.schedule_table import REDUCE
+from gradnic.interface.schedule_table import REDUCE, Table
 
 from .all_reduce import add, chunk_length
 from .traffic import written_out
@@ -32,7 +34,13 @@ class Part:
     additions: tuple
 
 
-def summed(additions, root, own, *, image):
+def summed(
+    additions: Sequence[tuple[int, int]],
+    root: int,
+    own: Sequence[np.ndarray] | np.ndarray,
+    *,
+    image: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
     """What the root sends round.
 
     own : float32 (n_workers, n), or any sequence of such rows. image : what the codec makes of
@@ -49,7 +57,7 @@ def summed(additions, root, own, *, image):
     return image(partial[root] if root in partial else own[root])
 
 
-def ring(n_workers, n_elems):
+def ring(n_workers: int, n_elems: int) -> list[Part]:
     """Parts of INCEPTIONN's ring: N blocks of a multiple of 8, block b starts at worker b."""
     length = -(-n_elems // (8 * n_workers)) * 8
     parts = []
@@ -59,19 +67,19 @@ def ring(n_workers, n_elems):
     return _cut(parts, length, n_elems)
 
 
-def star(n_workers, n_elems):
+def star(n_workers: int, n_elems: int) -> list[Part]:
     """One part: a server adds what the workers send, in their order."""
     return [Part(0, n_elems, SERVER, tuple((SERVER, worker) for worker in range(n_workers)))]
 
 
-def of_table(table, n_elems):
+def of_table(table: Table, n_elems: int) -> list[Part]:
     """Parts of a schedule table: its chunks, children added by rank."""
     n_chunks = table.n_chunks * table.repeats
     rows = written_out(table)
     rows = rows[rows["op"] == REDUCE]
     start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
     children = [{} for _ in range(n_chunks)]  # of each chunk, {parent: [(rank, child)]}
-    roots = [None] * n_chunks
+    roots: list[Any] = [None] * n_chunks
     for row in rows:
         node, to = int(row["node"]), row["sends"][row["sends"] >= 0]
         for chunk in range(row["first"], row["first"] + row["count"]):

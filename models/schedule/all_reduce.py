@@ -4,9 +4,11 @@ Each node adds ((own + rank 0) + rank 1) + ..., chunk by chunk, whatever the ord
 float32 results are the same bits on every run and every link. Twin of the scheduler's cluster.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from gradnic.interface.schedule_table import REDUCE
+from gradnic.interface.schedule_table import REDUCE, Table
 
 from .traffic import written_out
 
@@ -27,7 +29,13 @@ def add(a: np.ndarray, b: np.ndarray | np.float32) -> np.ndarray:
 
 
 def all_reduce(
-    table, gradients: np.ndarray, *, combine=add, image=None, hop=None, switches: int = 0
+    table: Table,
+    gradients: np.ndarray,
+    *,
+    combine: Callable = add,
+    image: Callable | None = None,
+    hop: Callable | None = None,
+    switches: int = 0,
 ) -> np.ndarray:
     """`run_table` of an all-reduce: every node's replica. ValueError if some node lacks a chunk."""
     result, here = run_table(
@@ -38,7 +46,15 @@ def all_reduce(
     return result
 
 
-def run_table(table, gradients, *, combine=add, image=None, hop=None, switches: int = 0):
+def run_table(
+    table: Table,
+    gradients: np.ndarray,
+    *,
+    combine: Callable = add,
+    image: Callable | None = None,
+    hop: Callable | None = None,
+    switches: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
     """Run `table`, of any collective: what lies where at the end.
 
     gradients : float32 or int64, shape (n_nodes, n_elems); unchanged.

@@ -157,7 +157,7 @@ def _farthest(topology, graph, **options):
     )
 
 
-def _node_bandwidth(topology: Topology):
+def _node_bandwidth(topology: Topology) -> list[np.ndarray]:
     """Ingress and egress bandwidth of every node, ports counted; float64 (n_nodes,) each."""
     result = []
     for end in 1, 0:
@@ -186,7 +186,7 @@ def overlapped_cap(topology: Topology) -> float:
     return float(min(caps))
 
 
-def _least_cut(topology: Topology):
+def _least_cut(topology: Topology) -> float:
     """Bandwidth over the least cut between two nodes, of both ways."""
     heads, tails, capacity, n = flow_graph(topology)
     graph = csr_array((capacity.astype(np.int32), (heads, tails)), shape=(n, n))

@@ -20,13 +20,20 @@ size. On the other side they wait in the decompressor for its verdict, and so do
 what is written are floats. All packets of as many values have the same size.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from .compiled_loop import CompiledLoop
-from .ethernet_cards import CONTROL, HEAD, WIRE_MORE
+from .ethernet_cards import CONTROL, HEAD, WIRE_MORE, EthernetCards
+from .topology import Topology
+from .traffic import Traffic
+
+if TYPE_CHECKING:
+    from .network_model import Network
 
 _LOOP = CompiledLoop(
     Path(__file__).with_suffix(".cpp"),
@@ -47,7 +54,9 @@ _LOOP = CompiledLoop(
 )  # fmt: skip
 
 
-def run(traffic, topology, network, progress):
+def run(
+    traffic: Traffic, topology: Topology, network: "Network", progress: Callable | None
+) -> tuple[Any, ...]:
     """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for).
 
     ValueError where links are one-way or a node has fewer ports than links; RuntimeError if there
@@ -55,7 +64,7 @@ def run(traffic, topology, network, progress):
     """
     if topology.reverse is None or topology.port_limited:
         raise ValueError(f"offload cards need two-way links, a port each, not {topology.name}")
-    t, cards = traffic, network.cards
+    t, cards = traffic, cast(EthernetCards, network.cards)
     given = {
         **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
         "kept": cards.kept, "port_bytes": cards.port_bytes,

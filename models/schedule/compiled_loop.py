@@ -9,6 +9,8 @@ import numpy as np
 
 from gradnic.native import library
 
+from .traffic import Traffic
+
 _COUNTS = ("n_messages", "n_rows", "n_nodes", "n_free")
 _TRAFFIC = {
     "path_start": np.int64, "hops": np.int32, "path_of": np.int32, "dst": np.int32,
@@ -47,7 +49,9 @@ class CompiledLoop:
         """Whether it is compiled, or, with `build`, can be; see `gradnic.native.library`."""
         return library(self.source, build=build) is not None
 
-    def run(self, traffic, n_busy: int, given: dict, progress: Callable | None):
+    def run(
+        self, traffic: Traffic, n_busy: int, given: dict, progress: Callable | None
+    ) -> tuple[_Output, dict[str, np.ndarray]]:
         """(Output, the arrays that changed) of a run.
 
         given : what is the loop's own. n_busy : links or places, whose bytes are counted. progress

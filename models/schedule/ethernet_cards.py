@@ -8,10 +8,14 @@ out. `gradnic.models.schedule.card_run` goes through all of that.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .wire_ratio import wire_ratio
+
+if TYPE_CHECKING:
+    from .network_model import Network
 
 FLOAT = 4  # bytes
 PACKET = 352  # floats, at most
@@ -51,11 +55,11 @@ class CardTimes:
     row: int = 255
     own: int = 33
 
-    def beats(self, n_floats):
+    def beats(self, n_floats: int) -> int:
         """Of a frame with so many floats; 0 for a card without times."""
         return -(-(HEAD + 4 * n_floats) // self.n_bytes) * (self.turn > 0)
 
-    def made(self, n_floats, parts):
+    def made(self, n_floats: int, parts: np.ndarray) -> np.ndarray:
         """Cycles of the maker for a packet that adds up so many contributions; arrays, too.
 
         RTL needs no turn behind the last of them, so a short packet counts too long here: why that
@@ -150,16 +154,16 @@ class Codec:
     coded: bool = False
     block: int = 0
 
-    def held(self, n_values):
+    def held(self, n_values: int) -> int:
         """Bytes of so many in memory."""
         return math.ceil(self.value * n_values)
 
-    def sent(self, n_values):
+    def sent(self, n_values: int) -> int:
         """And on a link, a result's."""
         return math.ceil(self.held(n_values) / self.ratio)
 
     @property
-    def wire_ratio(self):
+    def wire_ratio(self) -> float:
         """Bytes on links per byte of floats, heads not counted."""
         return self.value / self.ratio / FLOAT + (1 / self.block if self.block else 0)
 
@@ -202,7 +206,7 @@ class CoderTimes:
     image: int = 5
 
     @classmethod
-    def of(cls, n_lanes):
+    def of(cls, n_lanes: int) -> "CoderTimes":
         """With words of so many floats."""
         k = n_lanes.bit_length() - 1
         return cls(compress=20 + 2 * k, sized=7 + 2 * k, plan=26 + k, restore=27 + k)
@@ -238,7 +242,7 @@ class EthernetCards:
     codec: Codec = RAW
 
     @classmethod
-    def of(cls, n_lanes, port_lanes, codec=RAW):
+    def of(cls, n_lanes: int, port_lanes: int, codec: Codec = RAW) -> "EthernetCards":
         """Of cards with words of so many floats, ports of `port_lanes`."""
         run, frames = (RUN, STORE) if port_lanes == n_lanes else (NARROW_RUN, NARROW_STORE)
         store = 1 << (frames * -(-LONGEST // (4 * n_lanes)) - 1).bit_length()  # a block RAM's
@@ -247,7 +251,7 @@ class EthernetCards:
         return cls(times, 4 * port_lanes, run, store, CoderTimes.of(n_lanes), codec=codec)
 
     @property
-    def kept(self):
+    def kept(self) -> int:
         """Packets whose sums wait for the framer."""
         if not self.codec.coded:
             return self.parts.raw
@@ -255,18 +259,18 @@ class EthernetCards:
         return KEPT + AHEAD // beats
 
     @property
-    def narrow(self):
+    def narrow(self) -> bool:
         """Whether ports are narrower than the datapath that they share."""
         return self.port_bytes < self.times.n_bytes
 
-    def suits(self, length):
+    def suits(self, length: int) -> bool:
         """Whether chunks of `length` floats are one run of whole packets: longer ones wait to be
         stored as a whole, shorter ones are mostly heads.
         """
         packet = self.codec.packet
         return packet <= length <= self.run * packet
 
-    def of_chunk(self, length, network):
+    def of_chunk(self, length: int, network: "Network") -> ChunkTimes:
         """`ChunkTimes` of messages of `length` floats."""
         times, codec, packet = self.times, self.codec, min(length, self.codec.packet)
         packets = -(-length // codec.packet)

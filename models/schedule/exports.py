@@ -7,6 +7,9 @@ microsoft/mscclpp, src/core, executor/execution_plan.cc, include/execution_commo
 
 import json
 import re
+from typing import Any
+
+from gradnic.interface.schedule_table import Table
 
 from .programs import ADD, SEND, programs
 
@@ -21,7 +24,7 @@ MSCCLPP_ALIGNMENT = 16  # bytes: a chunk is a multiple of it
 MSCCLPP_REACH = 2**32  # bytes: offsets in a buffer are uint32_t in struct Operation
 
 
-def msccl(table) -> str:
+def msccl(table: Table) -> str:
     """XML of an in-place all-reduce, str. One thread block a peer and direction, one channel.
 
     For tensors of any size: the parser's own limit is 128 MiB. ValueError for more than 256 steps a
@@ -97,7 +100,7 @@ def _step(at, kind, first, count, block, step, needed):
     )
 
 
-def mscclpp(table) -> str:
+def mscclpp(table: Table) -> str:
     """Execution plan of an in-place all-reduce, JSON as str; memory channels.
 
     A partial is put to a place of its own in its receiver's scratch buffer, signaled, waited for
@@ -121,7 +124,7 @@ def mscclpp(table) -> str:
                     size += step.count
         sizes.append(size)
     largest = (MSCCLPP_REACH - 1) // max(n_chunks, *sizes) // MSCCLPP_ALIGNMENT * MSCCLPP_ALIGNMENT
-    plan = {
+    plan: dict[str, Any] = {
         "name": table.name, "collective": "allreduce", "protocol": "Simple", "inplace": True,
         "reuse_resources": False, "gpus": [], "num_threads_per_block": 1024,
         "use_double_scratch_buffer": False, "buffer_alignment": MSCCLPP_ALIGNMENT,

@@ -49,8 +49,10 @@ _RATE = {  # of ns-3, b for bits and B for bytes, in bytes a nanosecond
 }
 _TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
+Found = tuple[int, int, list[tuple], bool, bool]  # of a graph: see `of_node_link`
 
-def of_node_link(graph):
+
+def of_node_link(graph: dict) -> Found:
     """(n_nodes, n_switches, rows, directed, whether bandwidths have a unit) of NetworkX's
     node-link data, a dict.
 
@@ -91,7 +93,7 @@ def _spelled(name):
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def of_graphml(text):
+def of_graphml(text: str) -> Found:
     """The same of GraphML: attributes of each vertex and edge, or the default of their key. Edges
     are as the graph says, all directed or none.
     """
@@ -99,7 +101,7 @@ def of_graphml(text):
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(f"no GraphML: {error}") from None
-    space = re.match(r"\{.*\}|", root.tag)[0]
+    space = "".join(re.findall(r"^\{.*\}", root.tag))
     if root.tag != f"{space}graphml":
         raise ValueError(f"no GraphML, but <{root.tag.removeprefix(space)}>")
     keys = list(root.iter(f"{space}key"))
@@ -276,7 +278,7 @@ class _Words(yaml.BaseLoader):
         return found
 
 
-def of_astra_analytical(text):
+def of_astra_analytical(text: str) -> Found:
     """The same of ASTRA-sim's analytical network: one building block a dimension, the first inside.
 
     Lists ``topology`` of Ring, FullyConnected and Switch, ``npus_count``, ``bandwidth`` (GB/s) and
@@ -289,7 +291,7 @@ def of_astra_analytical(text):
         at = f", line {where.line + 1}" if where else ""
         raise ValueError(f"no YAML{at}: {getattr(error, 'problem', None) or error}") from None
     names = ("topology", "npus_count", "bandwidth", "latency")
-    lists = [found.get(name) if isinstance(found, dict) else None for name in names]
+    lists: list[Any] = [found.get(name) if isinstance(found, dict) else None for name in names]
     for name, w in zip(names, lists, strict=True):
         if not isinstance(w, list) or not all(type(v) is str for v in w):
             shown = "missing" if w is None else repr(w) if type(w) is str else "no list of words"
@@ -340,7 +342,7 @@ def _read(name, read, word):
         raise ValueError(f"{name}: {word!r} is no {kind}") from None
 
 
-def of_astra_ns3(text):
+def of_astra_ns3(text: str) -> Found:
     """The same of ASTRA-sim's ns-3 network: counts, switches, then ``a b rate delay error`` lines.
 
     Rates such as 400Gbps or 50GBps, delays such as 0.0005ms; what comes behind the links and begins

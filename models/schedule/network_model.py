@@ -9,6 +9,7 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def lanes_of(topology: Topology) -> int:
     return next(size for size in (8, 16, 32) if size >= min(8 * n_ports, 32))
 
 
-def of_card(n_lanes: int, **options) -> Network:
+def of_card(n_lanes: int, **options: Any) -> Network:
     """The Network whose nodes are flit cards with words of `n_lanes` floats, 8, 16 or 32.
 
     Words narrower than 32 floats are written 2 cycles later. options : of Network.

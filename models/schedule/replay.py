@@ -7,6 +7,8 @@ import numpy as np
 
 from gradnic.interface.schedule_table import GATHER, REDUCE
 
+from .topology import Topology
+
 _BLOCK_BYTES = 64 << 20  # memory for the sets of one block of chunks
 
 
@@ -14,7 +16,7 @@ class TableError(ValueError):
     """A table that does not do what it should. The message names step, node and chunk."""
 
 
-def expand(records):
+def expand(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each record's chunks one by one: (index of the record, chunk), two arrays."""
     count = records["count"].astype(np.int64)
     index = np.repeat(np.arange(len(records)), count)
@@ -22,7 +24,15 @@ def expand(records):
     return index, records["first"][index] + offset
 
 
-def replay(rows, sends, topology, n_chunks, *, adds, delivers):
+def replay(
+    rows: np.ndarray,
+    sends: np.ndarray,
+    topology: Topology,
+    n_chunks: int,
+    *,
+    adds: bool,
+    delivers: bool,
+) -> None:
     """Step by step, in blocks of chunks, so that memory stays bounded. TableError for what is sent,
     completed or delivered wrongly.
 
@@ -63,7 +73,9 @@ def _cut(records, low, high):
 class Block:
     """State of chunks low .. high-1: places are chunk * n_nodes + node, chunk counted from low."""
 
-    def __init__(self, n_nodes, n_owners, low, high, *, adds=True):
+    def __init__(
+        self, n_nodes: int, n_owners: int, low: int, high: int, *, adds: bool = True
+    ) -> None:
         self.n_nodes, self.n_owners, self.low, self.adds = n_nodes, n_owners, low, adds
         n = (high - low) * n_nodes
         node = np.arange(n) % n_nodes
@@ -86,7 +98,7 @@ class Block:
         if bad.any():
             raise TableError(f"step {step}: {self._name(int(places[bad][0]))} {what}")
 
-    def finish(self, step, tops):
+    def finish(self, step: int, tops: np.ndarray) -> None:
         """Terminal rows: the sum is complete."""
         index, at = self._places(tops, "node")
         self._refuse(step, at, self.added[at] != tops["wait"][index],
@@ -96,7 +108,7 @@ class Block:
                          "is completed without every node's part")  # fmt: skip
         self.sent[at] = self.final[at] = True
 
-    def move(self, step, moves, wait):
+    def move(self, step: int, moves: np.ndarray, wait: np.ndarray) -> None:
         """All messages of one step: read first, then deliver."""
         reduces, gathers = (moves[moves["op"] == op] for op in (REDUCE, GATHER))
         index, at = self._places(reduces, "src")
@@ -122,7 +134,7 @@ class Block:
             self._refuse(step, to, np.bincount(to)[to] > 1, "is delivered twice")
         self.final[to] = True
 
-    def end(self, *, delivers=True):
+    def end(self, *, delivers: bool = True) -> None:
         """Every chunk is final everywhere; if none is delivered, at its root alone, which is where
         its one terminal row is.
         """

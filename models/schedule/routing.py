@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+from .topology import Topology
+
 
 class Router:
     """Shortest routes of a topology, one per pair, the same every time.
@@ -15,11 +17,11 @@ class Router:
     the destination's number modulo their count. Routes through nodes use their routers.
     """
 
-    def __init__(self, topology) -> None:
+    def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._next = {}  # destination -> next vertex of every vertex, for graphs without a rule
 
-    def path(self, source: int, destination: int) -> tuple[int]:
+    def path(self, source: int, destination: int) -> tuple[int, ...]:
         """Tuple of links from `source` to `destination`; empty where they are the same."""
         t = self.topology
         if (source, destination) in t.link_of:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gradnic.interface.schedule_table import GATHER, NOP, REDUCE
+import numpy as np
+
+from gradnic.interface.schedule_table import GATHER, NOP, REDUCE, Table
 
 NONE, SETUP, OPERATION, CHUNK, PEER = range(5)  # faults
 
@@ -25,7 +27,7 @@ class Setup:
     sums_stay: int = 0
 
 
-def setup_of(table, node, *, live=None, **options):
+def setup_of(table: Table, node: int, *, live: int | None = None, **options: int) -> Setup:
     """The Setup of a node of a `gradnic.interface.schedule_table.Table`.
 
     live : chunks of the tensor that are not empty; None: all of them. options : lockstep,
@@ -80,7 +82,7 @@ class Work:
     gone: bool = False
 
     @property
-    def looks(self):
+    def looks(self) -> list:
         """Chunks to look at, in order; None: one look, where nothing is waited for."""
         first = self.message.first
         if self.nop or (not self.message.gather and not self.message.wait):
@@ -97,7 +99,7 @@ class Fault:
     chunk: int
 
 
-def work(rows, setup) -> Iterator:
+def work(rows: np.ndarray, setup: Setup) -> Iterator:
     """Every row of every iteration, as (cycle by cycle) it is read: a Work, a Fault, or None for
     a row that does nothing. rows : ROW array of `gradnic.interface.schedule_table`.
     """
@@ -139,7 +141,7 @@ def _fault(op, sends, last, setup):
     return CHUNK if last >= setup.chunks else NONE
 
 
-def wrong(setup, depth, n_chunks):
+def wrong(setup: Setup, depth: int, n_chunks: int) -> bool:
     """Whether a circuit for `depth` rows and `n_chunks` chunks refuses the setup."""
     return not (
         1 <= setup.rows <= depth

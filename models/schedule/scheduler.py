@@ -13,9 +13,11 @@ later. What the circuit's pipelines add are these constants:
 from collections import defaultdict, deque
 from typing import Any
 
-from gradnic.interface.schedule_table import bits
+import numpy as np
 
-from .row_reader import SETUP, Fault, Work, work, wrong
+from gradnic.interface.schedule_table import Layout, bits
+
+from .row_reader import SETUP, Fault, Setup, Work, work, wrong
 
 N_AHEAD, N_SLOTS = 16, 9
 SETTLED, FLUSH_CYCLES = 3, 8
@@ -30,7 +32,15 @@ class Scheduler:
     ROW array, setup : Setup; both may be exchanged while nothing runs.
     """
 
-    def __init__(self, layout, rows, setup, *, depth: int = 512, n_chunks: int = 64) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        rows: np.ndarray,
+        setup: Setup,
+        *,
+        depth: int = 512,
+        n_chunks: int = 64,
+    ) -> None:
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
         self.rows, self.setup = rows, setup
         self.now = 0
@@ -67,7 +77,15 @@ class Scheduler:
         self.sends, self.skips = False, False  # a held row is put on offer; a NOP row vanishes
         self.counting, self.steps, self.cycles = False, 0, 0  # of the NOP row
 
-    def cycle(self, *, start: int = 0, abort: int = 0, ready: int = 1, idle: int = 1, **offered):
+    def cycle(
+        self,
+        *,
+        start: int = 0,
+        abort: int = 0,
+        ready: int = 1,
+        idle: int = 1,
+        **offered: int | None,
+    ) -> dict[str, Any]:
         """Play a cycle. start, abort, ready (of `issues`), idle (of all ports); added, finals,
         released, asks: the chunk offered, or None.
 

@@ -15,6 +15,8 @@ but for what changes its pace within a part.
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 RELEASE, PART, READY, HEAD, DONE, FINAL = range(6)  # events, (time, kind, message, ...)
 _LEAST = 1e-6  # bytes that are none
@@ -51,7 +53,9 @@ class Worms:
     sender does as message m starts, which may add to its cycles.
     """
 
-    def __init__(self, state, push, read) -> None:
+    def __init__(
+        self, state: Any, push: Callable[[tuple], Any], read: Callable[[int, float, Any], Any]
+    ) -> None:
         t = state.traffic
         self._push, self._read = push, read
         self._paths, self._path_of = t.paths, t.path.tolist()
@@ -82,7 +86,7 @@ class Worms:
         self._again = [-1.0] * len(self._size)  # when who waits for credits looks next
         self._worms = {}  # message: its stages
 
-    def leave(self, m):
+    def leave(self, m: int) -> None:
         """Message m has started, or has nothing to send: its port's window moves on."""
         place = self._paths[self._path_of[m]][0]
         flags, i = self._started[place], self._head_of[place]
@@ -91,21 +95,21 @@ class Worms:
             i += 1
         self._head_of[place] = i
 
-    def ready(self, m, now):
+    def ready(self, m: int, now: float) -> None:
         place = self._paths[self._path_of[m]][0]
         heapq.heappush(self._ready[place], (self._position[m], m))
         self._serve(place, now, m)
 
-    def head(self, m, hop, now):
+    def head(self, m: int, hop: int, now: float) -> None:
         place = self._paths[self._path_of[m]][hop]
         self._waiting[place].append((m, hop))
         self._serve(place, now)
 
-    def release(self, place, share, now):
+    def release(self, place: int, share: float, now: float) -> None:
         self._room[place] += share
         self._serve(place, now)
 
-    def part(self, m, hop, now):
+    def part(self, m: int, hop: int, now: float) -> None:
         """Stage `hop` of message m looks again."""
         if m in self._worms:
             stage = self._worms[m][hop]

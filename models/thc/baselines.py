@@ -6,14 +6,19 @@ Hadamard transforms, drawn for each worker.
 """
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from .worker import hadamard
 
+Compress = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # of a gradient: its estimate
 
-def rotate(x, rng):
+
+def rotate(
+    x: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """Randomized Hadamard transform of x, a power of two long. Returns it and its inverse."""
     if x.ndim != 1 or x.size.bit_count() != 1:
         raise ValueError(f"x must have shape (n,), n a power of two, not {x.shape}")
@@ -31,7 +36,7 @@ def _round_at_random(x, rng):
 
 
 @cache
-def lloyd_max(bits, n_steps: int = 2000):
+def lloyd_max(bits: int, n_steps: int = 2000) -> np.ndarray:
     """Centroids of the best scalar quantizer of N(0,1) with 2**bits levels (Max 1960)."""
     n = 2**bits
     levels = np.linspace(-1, 1, n) * min(3, bits + 0.5)
@@ -44,12 +49,12 @@ def lloyd_max(bits, n_steps: int = 2000):
     return levels
 
 
-def length(x):
+def length(x: np.ndarray) -> float:
     """Euclidean norm, added in one order: BLAS's depends on its threads."""
     return math.sqrt(np.square(x).sum())
 
 
-def eden(bits):
+def eden(bits: int) -> Compress:
     """EDEN (Vargaftik et al., ICML 2022): rotate, nearest Lloyd-Max level, unbiased scale."""
     levels = lloyd_max(bits)
     edges = (levels[1:] + levels[:-1]) / 2
@@ -65,7 +70,7 @@ def eden(bits):
     return compress
 
 
-def min_max(bits, *, rotated):
+def min_max(bits: int, *, rotated: bool) -> Compress:
     """Uniform levels from the least to the greatest value, rounded at random."""
 
     def compress(x, rng):
@@ -77,7 +82,7 @@ def min_max(bits, *, rotated):
     return compress
 
 
-def float_magnitudes(exponent_bits, mantissa_bits):
+def float_magnitudes(exponent_bits: int, mantissa_bits: int) -> np.ndarray:
     """All magnitudes of a small float format of OCP Microscaling 1.0: E2M1, E3M2 or E4M3.
 
     None of them has an infinity; in E4M3 the highest code is NaN, and left out.
@@ -90,7 +95,7 @@ def float_magnitudes(exponent_bits, mantissa_bits):
     return magnitudes[:-1] if (exponent_bits, mantissa_bits) == (4, 3) else magnitudes
 
 
-def microscaled(x, exponent_bits: int = 2, mantissa_bits: int = 1):
+def microscaled(x: np.ndarray, exponent_bits: int = 2, mantissa_bits: int = 1) -> np.ndarray:
     """Values of an MX format (OCP Microscaling 1.0): 32 floats share a power of two; ties to even.
 
     MXFP4 is E2M1, MXFP6 here E3M2, MXFP8 here E4M3.
@@ -109,7 +114,7 @@ def microscaled(x, exponent_bits: int = 2, mantissa_bits: int = 1):
     return (np.copysign(magnitudes[code], blocks) * scale).reshape(x.shape)
 
 
-def microscaling(exponent_bits, mantissa_bits, *, rotated: bool = False):
+def microscaling(exponent_bits: int, mantissa_bits: int, *, rotated: bool = False) -> Compress:
     """`microscaled` values, of the gradient or of its rotation."""
 
     def compress(x, rng):
@@ -119,7 +124,7 @@ def microscaling(exponent_bits, mantissa_bits, *, rotated: bool = False):
     return compress
 
 
-def qsgd(levels, norm):
+def qsgd(levels: int, norm: str) -> Compress:
     """QSGD (Alistarh et al., NeurIPS 2017): sign, and |x| over a norm rounded at random."""
     lengths = {"l2": length, "max": lambda x: np.abs(x).max()}
     length_of = lengths[norm]
@@ -131,13 +136,13 @@ def qsgd(levels, norm):
     return compress
 
 
-def terngrad(x, rng):
+def terngrad(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """TernGrad (Wen et al., NeurIPS 2017), without its clipping: -max, 0 or max."""
     largest = np.abs(x).max() or 1.0
     return np.sign(x) * largest * (rng.random(x.shape) < np.abs(x) / largest)
 
 
-def top_k(share):
+def top_k(share: float) -> Compress:
     """The largest `share` of the values by magnitude; the rest is zero."""
 
     def compress(x, rng):
@@ -151,7 +156,7 @@ def top_k(share):
     return compress
 
 
-def block_min_max(bits, block: int = 256):
+def block_min_max(bits: int, block: int = 256) -> Compress:
     """`min_max` levels of each block of values, without rotation; what requantizing hops send."""
 
     def compress(x, rng):
@@ -166,13 +171,13 @@ def block_min_max(bits, block: int = 256):
     return compress
 
 
-def scaled_sign(x, rng):
+def scaled_sign(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sign of each value times their mean magnitude (EF-SignSGD, Karimireddy et al., ICML 2019)."""
     del rng
     return np.where(x < 0, -1.0, 1.0) * np.abs(x).mean()
 
 
-def truncated(values, bits):
+def truncated(values: np.ndarray, bits: int) -> np.ndarray:
     """float32 with so many low bits cut off, 1 to 24; infinities and NaN stay. Same shape.
 
     INCEPTIONN's own baseline, at 16, 22 and 24 bits (MICRO 2018). 24 takes the exponent's last bit

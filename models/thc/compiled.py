@@ -55,7 +55,7 @@ def _hadamard(x):
 
 
 @_compiled
-def norms(bits):
+def norms(bits: np.ndarray) -> np.ndarray:
     """Norms of each row of FP32 bits, uint32 (n_blocks,)."""
     result = np.empty(bits.shape[0], np.uint32)
     for block in range(bits.shape[0]):
@@ -71,7 +71,7 @@ def norms(bits):
         for i in range(row.size):
             exponent = np.int64(row[i] >> np.uint32(23) & np.uint32(0xFF))
             mantissa = np.int64(row[i] & np.uint32(0x7FFFFF)) | 0x800000
-            aligned = mantissa >> min(top - exponent + 7, 63) if exponent else 0
+            aligned = mantissa >> min(int(top - exponent) + 7, 63) if exponent else 0
             square += aligned * aligned
         k = 0
         while square << k < 1 << 46:
@@ -92,8 +92,18 @@ def norms(bits):
 
 @_compiled
 def encode(
-    bits, factors, offsets, h, t_fixed, unit, cells, lane_keys, random_h1, random_h2, sign_h1
-):
+    bits: np.ndarray,
+    factors: np.ndarray,
+    offsets: np.ndarray,
+    h: int,
+    t_fixed: int,
+    unit: int,
+    cells: np.ndarray,
+    lane_keys: np.ndarray,
+    random_h1: np.ndarray,
+    random_h2: np.ndarray,
+    sign_h1: np.ndarray,
+) -> np.ndarray:
     """Indices of each row, uint8 (n_blocks, B); see `Worker.encode`.
 
     bits : uint32 (n_blocks, B). factors, offsets : int64 (n_blocks,), see `Worker._factors`.
@@ -145,7 +155,7 @@ def encode(
 
 
 @_compiled
-def decode(sums, offset, scales, sign_h1):
+def decode(sums: np.ndarray, offset: int, scales: np.ndarray, sign_h1: np.ndarray) -> np.ndarray:
     """Floats of each row of table sums, float32 (n_blocks, B); see `Worker.decode`.
 
     sums : integers (n_blocks, B). offset : n * g. scales : float32 (n_blocks,).

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .baselines import length, rotate
+from .baselines import Compress, length, rotate
 
 N_QUANTILES = 4096  # points at which the normal distribution is weighed
 
@@ -39,7 +39,7 @@ def _between(means, x):
 
 
 @cache  # a quarter of a second for each of those in use
-def solve_levels(bits, shared, exact=1 / 512, n_steps: int = 300):
+def solve_levels(bits: int, shared: int, exact: float = 1 / 512, n_steps: int = 300) -> np.ndarray:
     """Levels (2**shared, 2**bits) of least error for N(0,1) between the tails of mass `exact`.
 
     Lloyd's iteration: a level becomes the mean of the targets of the values that are sent as it.
@@ -73,7 +73,7 @@ def solve_levels(bits, shared, exact=1 / 512, n_steps: int = 300):
     return levels
 
 
-def quic_fl(bits, shared, exact=1 / 512):
+def quic_fl(bits: int, shared: int, exact: float = 1 / 512) -> Compress:
     """Estimates of one worker's gradient x (a power of two long), as in `baselines`."""
     _, _, sent = _choices(solve_levels(bits, shared, exact))
     means = sent.mean(axis=1)

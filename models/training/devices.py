@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gradnic.interface.params import check_least
 
 from .constants import value
-from .layers import load
+from .layers import Layer, Model, load
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Device:
         if not 0 <= self.overhead < math.inf:
             raise ValueError(f"{self.name}: overhead must be 0 s or more, not {self.overhead}")
 
-    def seconds(self, layer, batch: int, *, first: bool = False) -> tuple[float, float]:
+    def seconds(self, layer: Layer, batch: int, *, first: bool = False) -> tuple[float, float]:
         """(forward, backward) of `batch` samples. first : no gradient of the input is due."""
         forward = layer.forward * batch / self.operations
         return forward + self.overhead, forward * (1 if first else 2) + self.overhead
@@ -59,7 +59,7 @@ class Systolic:
         folds = -(-m // self.rows) * -(-n // self.columns)
         return folds * (k + self.rows + self.columns - 2) if m * n * k else 0
 
-    def seconds(self, layer, batch: int, *, first: bool = False) -> tuple[float, float]:
+    def seconds(self, layer: Layer, batch: int, *, first: bool = False) -> tuple[float, float]:
         """(forward, backward) of `batch` samples: weights' gradient is (k, m) by (m, n), the
         input's (m, n) by (n, k).
         """
@@ -70,7 +70,10 @@ class Systolic:
         return rounds * forward, rounds * backward
 
 
-def passes(model, device, batch):
+Accelerator = Device | Systolic
+
+
+def passes(model: Model, device: Accelerator, batch: int) -> list[tuple[float, float]]:
     """[(forward, backward)] seconds of every layer of `model`, in the order of the forward pass.
 
     batch : samples. ValueError unless it is an integer of at least 1.
@@ -80,7 +83,7 @@ def passes(model, device, batch):
     return [device.seconds(layer, batch, first=i == first) for i, layer in enumerate(model.layers)]
 
 
-def compute_seconds(model, device, batch):
+def compute_seconds(model: Model, device: Accelerator, batch: int) -> float:
     """Seconds of forward and backward pass of `batch` samples, nothing else."""
     return sum(map(sum, passes(model, device, batch)))
 
@@ -92,7 +95,7 @@ def _from_resnet50(name, constant):
     return Device(name, compute_seconds(model, unit, 1) * value(constant))
 
 
-def device(name):
+def device(name: str) -> Accelerator:
     """The device of a name: ``v100-fp32``, ``v100-amp``, ``a100-tf32`` or ``systolic``. ValueError
     for another one.
 

@@ -6,11 +6,15 @@ engine takes, whichever is longer.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.builders.schedule import Schedule
 from gradnic.models.schedule.network_model import Network, simulate
+
+from gradnic.interface.schedule_table import Table
 
 from .constants import value
 from .layers import FLOAT_BYTES
@@ -51,14 +55,21 @@ def fp16() -> Codec:
     return Codec("BF16", 0.5, 0.5, encode=encode, decode=decode, fills=True)
 
 
-def truncated(bits):
+def truncated(bits: int) -> Codec:
     """Floats with so many low bits cut off: 16, 22 or 24. Cut by the card as it sends."""
     if bits not in (16, 22, 24):
         raise ValueError(f"bits cut off must be 16, 22 or 24, not {bits!r}")
     return Codec(f"cut {bits} bits", (32 - bits) / 32, (32 - bits) / 32)
 
 
-def card_network(gbps, *, hop=None, clock=None, add: float | None = None, floats=None):
+def card_network(
+    gbps: float,
+    *,
+    hop: float | None = None,
+    clock: float | None = None,
+    add: float | None = None,
+    floats: int | None = None,
+) -> Network:
     """Network of offload or in-line cards on Ethernet of `gbps`.
 
     hop : seconds of a link with what is at its end. clock : Hz of the card. add : bytes of FP32
@@ -83,7 +94,7 @@ def card_network(gbps, *, hop=None, clock=None, add: float | None = None, floats
     )  # fmt: skip
 
 
-def host_network(gbps, *, hop=None):
+def host_network(gbps: float, *, hop: float | None = None) -> Network:
     """Network of hosts that speak TCP and add with one core."""
     network = card_network(gbps, hop=hop, add=value("host.add"))
     message = round(value("host.message") / NANO)
@@ -100,15 +111,22 @@ class Exchange:
     (bytes, seconds).
     """
 
-    def __init__(self, schedule, network, codec=RAW, *, stretch: float = 1.0) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        network: Network,
+        codec: Codec = RAW,
+        *,
+        stretch: float | Callable[[int, float], float] = 1.0,
+    ) -> None:
         self.schedule, self.network, self.codec, self.stretch = schedule, network, codec, stretch
         self._known = {}
 
     @cached_property
-    def table(self):
+    def table(self) -> Table:
         return compile_table(self.schedule)
 
-    def seconds(self, n_bytes):
+    def seconds(self, n_bytes: int) -> float:
         """Of the network alone, for `n_bytes` of FP32 (rounded up to floats)."""
         n_bytes = -(-n_bytes // FLOAT_BYTES) * FLOAT_BYTES
         if n_bytes not in self._known:
@@ -127,7 +145,7 @@ class Exchange:
         return replace(network, wire_ratio=codec.up, gather_ratio=codec.down, fills=codec.fills,
                        engine=engine, reduce_per_cycle=adds)  # fmt: skip
 
-    def __call__(self, n_bytes):
+    def __call__(self, n_bytes: int) -> tuple[float, float, float]:
         """(encode, network, decode) seconds, for `step`."""
         codec = self.codec
         return (

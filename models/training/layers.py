@@ -15,8 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gradnic.text_file import from_json, read_text
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 FLOAT_BYTES = 4
 MAX_LAYERS = 100_000  # of a table, repeats unrolled
@@ -166,7 +170,7 @@ def load(name: str) -> Model:
     return _model(table.get("name", Path(name).stem), table)
 
 
-def from_module(module, sample) -> Model:
+def from_module(module: "Module", sample: Any) -> Model:
     """The Model of a PyTorch module. sample : a batch of one, passed through it once: its inputs as
     a tuple, by their names as a dict, or one of another type; the module's buffers, such as
     statistics of normalization, and the processor's random numbers stay as they were.

@@ -10,8 +10,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .devices import passes
-from .layers import FLOAT_BYTES
+from .devices import Accelerator, passes
+from .layers import FLOAT_BYTES, Model
 
 FIRST, CAP = 1 << 20, 25 << 20  # bytes
 ORDERS = ("ready", "layer")
@@ -26,7 +26,7 @@ class Bucket:
     layers: tuple
 
 
-def buckets(model, *, first: int | None = FIRST, cap: int | None = CAP) -> list[Bucket]:
+def buckets(model: Model, *, first: int | None = FIRST, cap: int | None = CAP) -> list[Bucket]:
     """The buckets of `model`, in the order in which they become ready.
 
     first, cap : bytes at which the first and every other bucket closes; None: never.
@@ -84,15 +84,15 @@ def steps_per_epoch(samples: int, n_nodes: int, batch: int) -> int:
 
 
 def step(
-    model,
-    device,
+    model: Model,
+    device: Accelerator,
     batch: int,
     exchange: Callable,
     *,
     overlap: bool = True,
     order: str = "ready",
-    first: int = FIRST,
-    cap: int = CAP,
+    first: int | None = FIRST,
+    cap: int | None = CAP,
     update: float = 0.0,
 ) -> Step:
     """The Step of `model` on every node's `device` with `batch` samples each.

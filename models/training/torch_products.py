@@ -2,7 +2,9 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -68,13 +70,13 @@ class Products(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, module):
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.called, self.products, self.loose, self.unknown = {}, {}, {}, {}
         self._module, self._modules = module, dict(module.named_modules())
         self._within = []  # names of the modules under way
 
-    def hooks(self, name, part):
+    def hooks(self, name: str, part: nn.Module) -> Iterator[Any]:
         """Handles of the two hooks of a module under this name."""
 
         def begin(*_):
@@ -146,7 +148,7 @@ class Products(TorchDispatchMode):
 
 
 @contextmanager
-def watched(module):
+def watched(module: nn.Module) -> Iterator[Products]:
     """The `Products` of what `module`, an nn.Module, does within this context.
 
     Its submodules have hooks until the end, and attention is made of matrix products, not by

@@ -107,7 +107,7 @@ class Reception:
         """Weighted bytes that may still be given up."""
         return self.total - self.need - self.lost
 
-    def data(self, number: int, n_bytes: int, *, round: int, important: int = 0):
+    def data(self, number: int, n_bytes: int, *, round: int, important: int = 0) -> str | None:
         """A packet came: None where its elements are to be taken, else why it was dropped.
 
         number : int. n_bytes : int, by which its length is checked.

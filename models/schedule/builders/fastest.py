@@ -1,11 +1,14 @@
 """The fastest schedule for one tensor on one network, by the network model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from ..all_reduce import chunk_length
 from ..bounds import worst_cut
-from ..network_model import simulate
+from ..network_model import Network, simulate
+from ..topology import Topology
 from .bfb import bfb
 from .catalog import CHUNKED, build, check_work
 from .dbtree import dbtree
@@ -16,6 +19,7 @@ from .in_network import in_network
 from .multitree import multitree
 from .rings import bidirectional, ring, ring2d
 from .rows import compile_table
+from .schedule import Schedule
 from .search import multistart, overlapped
 from .timed import timed
 
@@ -38,8 +42,14 @@ class Try:
 
 
 def fastest(
-    topology, n_bytes: int, network, *, chunks: int | None = None, seed: int = 0, on_try=None
-):
+    topology: Topology,
+    n_bytes: int,
+    network: Network,
+    *,
+    chunks: int | None = None,
+    seed: int = 0,
+    on_try: Callable[[str], Any] | None = None,
+) -> tuple[Schedule, list[Try]]:
     """(the schedule that `simulate` finds fastest, [`Try`] of all, fastest first).
 
     n_bytes : of the tensor. network : Network, the machine of all candidates. chunks : per shard,
@@ -77,7 +87,15 @@ def fastest(
     return found[1], sorted(tries, key=lambda one: one.cycles)
 
 
-def cut(topology, algorithm: str, n_bytes: int, network, *, on_try=None, **options):
+def cut(
+    topology: Topology,
+    algorithm: str,
+    n_bytes: int,
+    network: Network,
+    *,
+    on_try: Callable[[str], Any] | None = None,
+    **options: Any,
+) -> Schedule:
     """`build(topology, algorithm, **options)`, on offload cards with narrow ports in the chunks a
     shard that `simulate` finds fastest: of those that `fastest` would try, so that a row is one
     run.

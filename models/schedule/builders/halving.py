@@ -5,16 +5,17 @@ The mapping is the closed form of the one that the MultiTree authors' simulator 
 
 import numpy as np
 
+from ..topology import Topology
 from .lockstep import Steps
-from .schedule import GATHER, REDUCE
+from .schedule import GATHER, REDUCE, Schedule
 
 
-def halving(topology):
+def halving(topology: Topology) -> Schedule:
     """Halving-doubling with rank = node number; 2 log2 N steps, N a power of two."""
     return _build("halving", topology, np.arange(topology.n_nodes))
 
 
-def hdrm(topology):
+def hdrm(topology: Topology) -> Schedule:
     """Halving-doubling with rank mapping: at most one flow per directed switch link and step."""
     if not topology.name.startswith("bigraph:") or "-" in topology.name:
         raise ValueError(f"HDRM needs a BiGraph, not {topology.name}")

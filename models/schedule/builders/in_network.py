@@ -12,14 +12,16 @@ from dataclasses import replace
 
 from ..bounds import bandwidth_bound
 from ..in_network import computing
+from ..topology import Topology
 from .placing import place_trees
+from .schedule import Schedule
 
 _LONGEST_PERIOD = 8  # steps
 _MOST_TREES = 64  # of a period
 _WEIGHT = 32.0  # of a full link over an empty one
 
 
-def in_network(topology, *, chunks: int | None = None, repeats: int = 256):
+def in_network(topology: Topology, *, chunks: int | None = None, repeats: int = 256) -> Schedule:
     """The periodic all-reduce in which switches that sum and multicast are vertices of trees.
 
     chunks : per shard of the whole table; a multiple of C / gcd(C, N). None: so many `repeats`.

@@ -1,9 +1,11 @@
 """Pictures of a schedule: trees on the topology, and who uses which link when."""
 
+from typing import Any
+
 import numpy as np
 
 from .layout import positions
-from .schedule import GATHER
+from .schedule import GATHER, Schedule
 
 _MOST_LINKS = 400  # rows of the chart; more links than that are drawn without labels
 _MOST_NAMES = 128  # nodes with a number beside them
@@ -11,7 +13,7 @@ _COLUMNS = 4000  # of the chart; of more steps than that some are left out
 _TREES = 4
 
 
-def drawn(schedule):
+def drawn(schedule: Schedule) -> Any:
     """A matplotlib Figure: axes of the trees, then those of the chart.
 
     Left: the graph, with the gather tree of up to four chunks, one each. Right: links by time, all
@@ -20,7 +22,7 @@ def drawn(schedule):
     from matplotlib.figure import Figure
 
     chunks = np.linspace(0, schedule.n_chunks - 1, min(_TREES, schedule.n_chunks)).astype(int)
-    figure = Figure(figsize=(18, 9), layout="constrained")
+    figure: Any = Figure(figsize=(18, 9), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1))
     at = positions(schedule.topology)
     shape = (2, 2) if len(chunks) > 2 else (1, len(chunks))
@@ -60,7 +62,7 @@ def _draw_tree(axes, schedule, chunk, at, color):
     axes.set_title(f"gather tree of chunk {chunk}, root {root}", fontsize=9)
 
 
-def durations(schedule):
+def durations(schedule: Schedule) -> np.ndarray:
     """Shard-slots of every step of the whole table, float64 (steps,)."""
     unit = schedule.topology.n_owners / schedule.chunks_total
     if schedule.period is not None:  # a chunk a step, or the checker objects
@@ -68,7 +70,7 @@ def durations(schedule):
     return schedule.step_chunks * unit
 
 
-def share_in_use(schedule):
+def share_in_use(schedule: Schedule) -> float:
     """Share of all links' time that carries messages, of the whole table, fill and drain too."""
     transfers, topology = schedule.transfers, schedule.topology
     index, link = schedule.routes.expand(transfers["route"])
@@ -79,7 +81,7 @@ def share_in_use(schedule):
     )  # fmt: skip
 
 
-def chart(schedule):
+def chart(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """What each link does when: (float32 (n_links, columns), ends of the columns in shard-slots).
 
     0 reduce, 1 gather, NaN nothing. A column is a step; of more than 4,000 steps, equal shares of

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from ..topology import Topology
 from .lockstep import Steps
-from .schedule import GATHER, REDUCE
+from .schedule import GATHER, REDUCE, Schedule
 
 
-def cycle(topology) -> list[int]:
+def cycle(topology: Topology) -> list[int]:
     """Order of the nodes around the ring: neighbors where the graph has such a cycle to offer.
 
     Grids: back and forth through the rows, home along column 0 (one long way home on meshes with
@@ -59,7 +60,7 @@ def _snake(shape):
     return np.ravel_multi_index(np.array(points).T, shape).tolist()
 
 
-def ring(topology, *, chunks: int = 1):
+def ring(topology: Topology, *, chunks: int = 1) -> Schedule:
     """One-way ring, 2(N-1) steps, k chunks of a shard per message. Shard r ends at node r."""
     steps = Steps(topology)
     order = np.array(cycle(topology))
@@ -70,7 +71,7 @@ def ring(topology, *, chunks: int = 1):
     return steps.schedule("ring", n_chunks, shard, shard * chunks)
 
 
-def bidirectional(topology, *, chunks: int = 2):
+def bidirectional(topology: Topology, *, chunks: int = 2) -> Schedule:
     """Half of every shard each way round: half the slots. `chunks` per shard is even."""
     if chunks % 2:
         raise ValueError(f"a bidirectional ring needs an even number of chunks, not {chunks}")
@@ -84,7 +85,7 @@ def bidirectional(topology, *, chunks: int = 2):
     return steps.schedule("bidirectional", n * chunks, chunk // chunks, chunk - chunk % half)
 
 
-def ring2d(topology, *, chunks: int = 2):
+def ring2d(topology: Topology, *, chunks: int = 2) -> Schedule:
     """Rings along rows, then columns, for one half; columns, then rows, for the other.
 
     Every node of a 2D grid ends with its shard: chunks/2 of it in each half. Both axes are busy all
@@ -93,7 +94,7 @@ def ring2d(topology, *, chunks: int = 2):
     return _rings2d("ring2d", topology, chunks, lambda grid: ((grid, grid.T), (grid.T, grid)))
 
 
-def ring2d_serial(topology, *, chunks: int = 2):
+def ring2d_serial(topology: Topology, *, chunks: int = 2) -> Schedule:
     """Rings along rows, then columns; one half one way round, the other half the other way.
 
     One axis is busy at a time: as fast as `ring2d` on tori, half as fast on meshes, whose lines

@@ -3,10 +3,12 @@
 import contextlib
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from ..bounds import overlapped_cap, throughput_bound
+from ..topology import Topology
 from .bfb import bfb, distances
 from .forest import STEPS, forest
 from .halving import halving, hdrm
@@ -15,6 +17,7 @@ from .multitree import multitree
 from .packing import Packing
 from .placing import place_trees
 from .rings import bidirectional, ring
+from .schedule import Schedule
 
 _LONGEST_PERIOD = 16  # steps; longer periods come closer to the optimum, with more trees
 _MOST_TREES = 1024  # of a period; packing takes seconds, a table has twice as many rows a node
@@ -23,7 +26,7 @@ _AIM = 0.009  # what more chunks are to bring
 _MOST_STEPS = 8 * STEPS  # of a phase of them
 
 
-def multistart(topology, *, chunks: int = 2, starts: int = 8, seed: int = 0):
+def multistart(topology: Topology, *, chunks: int = 2, starts: int = 8, seed: int = 0) -> Schedule:
     """MultiTree from the plain and `starts` random root and neighbor orders; the fewest slots."""
     tries = [multitree(topology, chunks=chunks)]
     for start in range(starts):
@@ -32,7 +35,7 @@ def multistart(topology, *, chunks: int = 2, starts: int = 8, seed: int = 0):
     return min(tries, key=lambda schedule: schedule.slots_total)
 
 
-def best(topology, *, chunks: int | None = None, seed: int = 0):
+def best(topology: Topology, *, chunks: int | None = None, seed: int = 0) -> Schedule:
     """The two-phase schedule with the fewest slots; where switches sum and multicast, `in_network`
     if that takes fewer.
 
@@ -45,7 +48,7 @@ def best(topology, *, chunks: int | None = None, seed: int = 0):
     comes last: up to 64 nodes, and on uneven ones up to 128 where nothing else is within 1 %.
     """
     bound = 2 * float(throughput_bound(topology))
-    found = None
+    found: Any = None
     for make in _candidates(topology, chunks, seed):
         try:
             schedule = make()
@@ -112,7 +115,7 @@ def _fewest_trees(topology, chunks):
     return found
 
 
-def overlapped(topology, *, chunks: int | None = None, seed: int = 0):
+def overlapped(topology: Topology, *, chunks: int | None = None, seed: int = 0) -> Schedule:
     """The schedule with most bandwidth: periodic trees with both phases at once, or `best`.
 
     C spanning trees with every edge in at most P of them give a periodic schedule of bandwidth C /
