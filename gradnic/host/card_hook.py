@@ -10,9 +10,20 @@ import queue
 import secrets
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
-from gradnic.interface.job import ALIGN, HISTORY, Job, JobCodec, JobStatus, Kind, Operation, ending
+from gradnic.interface.job import (
+    ALIGN,
+    HISTORY,
+    Completion,
+    Job,
+    JobCodec,
+    JobStatus,
+    Kind,
+    Operation,
+    ending,
+)
 from gradnic.interface.params import check_range
 
 from .framed_card import FramedCard
@@ -104,7 +115,8 @@ class CardHook:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def average(self, state, bucket, *shard):  # DDP refuses annotations other than its own
+    # DDP refuses annotations other than its own.
+    def average(self, state, bucket, *shard):  # type: ignore[no-untyped-def]
         """What DDP calls with each bucket; a future of its mean."""
         import torch
 
@@ -125,7 +137,7 @@ class CardHook:
                 raise_behind(error)
         return future.then(lambda _: buffer)
 
-    def _ask(self, state, bucket, buffer, future):
+    def _ask(self, state: Any, bucket: Any, buffer: Any, future: Any) -> None:
         import torch
 
         kinds = {torch.float32: Kind.FP32, torch.bfloat16: Kind.BF16}
@@ -147,10 +159,10 @@ class CardHook:
         kind = kinds[buffer.dtype]
         self._asked.put((future, buffer, bucket.parameters(), kind, layer, self._run))
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> "CardHook":
         return self
 
-    def __getstate__(self):
+    def __getstate__(self) -> NoReturn:
         raise TypeError("a CardHook speaks to its card and is not saved: save the model without it")
 
     def close(self) -> None:
@@ -159,7 +171,7 @@ class CardHook:
         self._asked.put(None)
         self._thread.join()
 
-    def _serve(self):
+    def _serve(self) -> None:
         open_ = True
         while open_ or self._under_way:
             try:
@@ -173,7 +185,7 @@ class CardHook:
             if self._under_way:
                 self._try(None, self._collect)
 
-    def _try(self, future, act, *what):
+    def _try(self, future: Any, act: Callable[..., None], *what: Any) -> None:
         """Whatever goes wrong belongs to who waits, and to all that follows."""
         if self._fault is None:
             try:
@@ -188,7 +200,9 @@ class CardHook:
                 self._card.abort(id)
         self._under_way.clear()
 
-    def _begin(self, future, buffer, parameters, kind, layer, run):
+    def _begin(
+        self, future: Any, buffer: Any, parameters: list, kind: Kind, layer: int, run: int
+    ) -> None:
         import torch
 
         words = buffer.view(torch.int16) if kind is Kind.BF16 else buffer
@@ -205,7 +219,7 @@ class CardHook:
         self._card.link.post(job, self._timeout)
         self._under_way[job.id] = future, buffer, octets, address, time.monotonic() + self._timeout
 
-    def _place(self, run, parameters, kind, n_bytes):
+    def _place(self, run: int, parameters: list, kind: Kind, n_bytes: int) -> list:
         """[tensor, generation, address, what is kept so that no other has its ids] of a bucket."""
         if run != self._served:
             self._served, self._free = run, self._memory[0]
@@ -228,7 +242,7 @@ class CardHook:
             self._free += size
         return self._places[key]
 
-    def _collect(self):
+    def _collect(self) -> None:
         """A completion, if one comes soon."""
         ended = self._card.completion(POLL)
         if ended is not None and ended.id in self._under_way:
@@ -238,7 +252,15 @@ class CardHook:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {id} has not ended in {self._timeout} s")
 
-    def _finish(self, ended, future, buffer, octets, address, deadline):
+    def _finish(
+        self,
+        ended: Completion,
+        future: Any,
+        buffer: Any,
+        octets: Any,
+        address: int,
+        deadline: float,
+    ) -> None:
         if ended.status not in (JobStatus.DONE, JobStatus.SHORT):
             codec = JobCodec(self._fields["codec"]).name
             raise RuntimeError(
@@ -251,14 +273,14 @@ class CardHook:
         future.set_result(buffer)
 
 
-def _world():
+def _world() -> Any:
     """The default process group; None without one."""
     import torch.distributed as dist
 
     return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
 
 
-def _agreed(state):
+def _agreed(state: Any) -> int:
     """A run that rank 0 has drawn; 0 without a process group."""
     import torch.distributed as dist
 
@@ -271,6 +293,6 @@ def _agreed(state):
     return drawn[0]
 
 
-def _whole(octets):
+def _whole(octets: Any) -> Any:
     """Words of 4 bytes: of BF16 one may be half."""
     return octets if octets.size % 4 == 0 else bytes(octets) + bytes(-octets.size % 4)

@@ -8,6 +8,7 @@ process group must take tensors there, as Gloo does.
 Needs PyTorch, the extra ``train``.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,8 @@ class Hook:
         self._fault: Exception | None = None  # of this backward pass
         self.__name__ = self.__qualname__ = f"{settings['hook']}_hook"  # DDP asks for both
 
-    def __call__(self, state, bucket, *shard):  # DDP refuses annotations other than its own
+    # DDP refuses annotations other than its own.
+    def __call__(self, state, bucket, *shard):  # type: ignore[no-untyped-def]
         """What DDP calls with each bucket; a future of its mean.
 
         An error is raised at the end of the backward pass, of which no more buckets are averaged:
@@ -125,7 +127,7 @@ class Hook:
         future.set_result(bucket.buffer())
         return future
 
-    def _average(self, state, bucket):
+    def _average(self, state: Any, bucket: Any) -> Any:
         import torch.distributed as dist
 
         of = chosen_group(state, self._group)
@@ -141,10 +143,10 @@ class Hook:
             self._loaded = []
         return self._states[of].average(bucket)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict) -> "Hook":
         return self
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         fresh = dict.fromkeys(("_group", "_world", "_fault"))
         return vars(self) | fresh | {"_states": {}, "_loaded": []}
 
@@ -178,12 +180,12 @@ class Hook:
         self._loaded = [*others, (parameters, saved)]
 
 
-def _same(parameters, model):
+def _same(parameters: Mapping[str, Any], model: Any) -> bool:
     """Whether these parameters, by name, are those of a model, under whatever names."""
     return {id(p) for p in parameters.values()} == {id(p) for p in model.parameters()}
 
 
-def _floats(bucket):
+def _floats(bucket: Any) -> tuple[np.ndarray, Callable[[Any], Any]]:
     """A bucket's gradients as float32 (n,) on the processor, and what makes a result of them."""
     import torch
 
@@ -195,13 +197,13 @@ def _floats(bucket):
             f"{buffer.dtype}"
         )
 
-    def result(mean):
+    def result(mean: Any) -> Any:
         return torch.as_tensor(mean).to(buffer.device, buffer.dtype)
 
     return buffer.detach().cpu().float().numpy(), result
 
 
-def _size(parameter):
+def _size(parameter: Any) -> int:
     """Floats of a parameter's gradient: buckets have real and imaginary parts of complex ones."""
     return parameter.numel() * (2 if parameter.is_complex() else 1)
 
@@ -209,14 +211,14 @@ def _size(parameter):
 class _Thc:
     """One worker's THC: its error memory by parameter, and its count of rounds by bucket."""
 
-    def __init__(self, members, settings):
+    def __init__(self, members: Members, settings: dict[str, Any]) -> None:
         own = {"hook", "exchange", "feedback", "seed"}
         parameters = {name: value for name, value in settings.items() if name not in own}
         self.members, self.feedback = members, settings["feedback"]
         self._worker = thc.Worker(members.n, settings["seed"], **parameters)
         self._errors, self._rounds = {}, {}
 
-    def average(self, bucket):
+    def average(self, bucket: Any) -> Any:
         """Future of a bucket's mean over the workers."""
         import torch
         import torch.distributed as dist
@@ -241,13 +243,13 @@ class _Thc:
         sums = lent(torch.from_numpy(worker.values(indices).astype(np.int32)))
         work = dist.all_reduce(sums, op=dist.ReduceOp.SUM, group=members.group, async_op=True)
 
-        def decoded(future):
+        def decoded(future: Any) -> Any:
             total = future.value()[0].numpy()
             return result(worker.decode(total, norms, round=turn, tensor=tensor)[: x.size])
 
         return work.get_future().then(decoded)
 
-    def _memory(self, parameters, size):
+    def _memory(self, parameters: list, size: int) -> np.ndarray:
         """Errors of a bucket's parameters, one behind the other: float32 (size,)."""
         parts = [
             self._errors[id(p)][1] if id(p) in self._errors else np.zeros(_size(p), np.float32)
@@ -255,13 +257,13 @@ class _Thc:
         ]
         return np.concatenate(parts) if parts else np.zeros(size, np.float32)
 
-    def _remember(self, parameters, errors):
+    def _remember(self, parameters: list, errors: np.ndarray) -> None:
         start = 0
         for p in parameters:  # kept beside its errors: no other parameter can have its id
             self._errors[id(p)] = p, errors[start : start + _size(p)].copy()
             start += _size(p)
 
-    def saved(self, parameters):
+    def saved(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Of `state_dict`: rounds by bucket, and errors by the parameters' names."""
         import torch
 
@@ -276,7 +278,7 @@ class _Thc:
         }
 
     @staticmethod
-    def check(parameters, saved):
+    def check(parameters: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         """ValueError where a saved state is none, or none of these parameters."""
         if saved and saved.keys() != {"rounds", "errors"}:
             raise ValueError(f"a state of thc_hook has rounds and errors, not {', '.join(saved)}")
@@ -297,7 +299,7 @@ class _Thc:
                     f"{name} has {_size(parameters[name])} floats, and {values.numel()} are saved"
                 )
 
-    def restore(self, parameters, saved):
+    def restore(self, parameters: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         for tensor, turn in saved.get("rounds", {}).items():  # of several models: the later one
             self._rounds[tensor] = max(turn, self._rounds.get(tensor, 0))
         for name, values in saved.get("errors", {}).items():
@@ -307,13 +309,13 @@ class _Thc:
 class _Inceptionn:
     """One worker's part of a coded all-reduce: it sums its share of the tensor for all."""
 
-    def __init__(self, members, settings):
+    def __init__(self, members: Members, settings: dict[str, Any]) -> None:
         self.members, self._exchange = members, settings["exchange"]
         names = ("exponent", "mode", "prescale", "rounding")
         self._codec = {name: settings[name] for name in names}
         self._parts = {}  # by size of the bucket
 
-    def average(self, bucket):
+    def average(self, bucket: Any) -> Any:
         """Future of a bucket's mean over the workers."""
         members = self.members
         x, result = _floats(bucket)
@@ -332,21 +334,21 @@ class _Inceptionn:
         n = np.float32(members.n)
         return members.whole(share / n, x.size).then(lambda future: result(future.value()))
 
-    def saved(self, parameters):
+    def saved(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
     @staticmethod
-    def check(parameters, saved):
+    def check(parameters: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         if saved:
             raise ValueError(f"inceptionn_hook has no state, and {', '.join(saved)} are given")
 
-    def restore(self, parameters, saved):
+    def restore(self, parameters: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         pass
 
-    def _image(self, values):
+    def _image(self, values: np.ndarray) -> np.ndarray:
         return inceptionn.image(values, **self._codec)
 
-    def _order(self, size):
+    def _order(self, size: int) -> list[addition.Part]:
         """Parts of a bucket of `size` values."""
         n, exchange = self.members.n, self._exchange
         if exchange in ("ring", "star"):
@@ -354,7 +356,7 @@ class _Inceptionn:
         return addition.of_table(_double_tree(n) if exchange == "tree" else exchange, size)
 
 
-def _double_tree(n):
+def _double_tree(n: int) -> Any:
     """Table of the double binary tree on n nodes, each linked to each."""
     from gradnic.models.schedule.builders import build
     from gradnic.models.schedule.builders.rows import compile_table
@@ -363,7 +365,7 @@ def _double_tree(n):
     return compile_table(build(parse(f"full:{n}"), "dbtree"))
 
 
-def _done(value):
+def _done(value: Any) -> Any:
     """A future that has its value."""
     import torch
 

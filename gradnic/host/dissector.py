@@ -1,5 +1,7 @@
 """A Wireshark dissector of gradnic frames, from the tables of `gradnic.interface.formats`."""
 
+from collections.abc import Mapping
+
 from gradnic.interface.formats import (
     GRADNIC,
     GRADNIC_START,
@@ -46,7 +48,7 @@ DissectorTable.get("udp.port"):add({port}, gradnic)
 """
 
 
-def _stem(op):
+def _stem(op: Op) -> str:
     return op.name.lower().replace("_", "")
 
 
@@ -63,11 +65,11 @@ def names() -> dict[str, str]:
     }
 
 
-def _variable(field, op):
+def _variable(field: Field, op: Op | None) -> str:
     return f"f.{field.name}" if op is None else f"f.{_stem(op)}_{field.name}"
 
 
-def _declare(field, op=None):
+def _declare(field: Field, op: Op | None = None) -> str:
     """One ProtoField: type by the bytes it touches, mask by its place in them."""
     bits = 8 * field.n_bytes
     kind = f"int{bits}" if field.signed else f"uint{bits}"
@@ -80,12 +82,12 @@ def _declare(field, op=None):
     return f"{_variable(field, op)} = ProtoField.{kind}({arguments})"
 
 
-def _add(field, indent, op=None):
+def _add(field: Field, indent: int, op: Op | None = None) -> str:
     start = field.byte - GRADNIC_START
     return f"{' ' * indent}t:add({_variable(field, op)}, buffer({start}, {field.n_bytes}))"
 
 
-def _values(name, values):
+def _values(name: str, values: Mapping[int, str]) -> str:
     entries = ", ".join(f'[{value}] = "{text}"' for value, text in values.items())
     return f"local {name} = {{ {entries} }}"
 

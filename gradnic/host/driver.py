@@ -14,7 +14,7 @@ from typing import Any
 
 from gradnic.interface import inline
 from gradnic.interface.params import check_range
-from gradnic.interface.register_map import WORD_BYTES, RegisterMap
+from gradnic.interface.register_map import WORD_BYTES, Register, RegisterMap
 
 WORD = (1 << 32) - 1
 
@@ -73,7 +73,7 @@ class Driver:
         self.base = base
         self._clock, self._sleep = clock, sleep
 
-    def _register(self, name):
+    def _register(self, name: str) -> Register:
         try:
             return self.map[name]
         except KeyError as error:
@@ -90,12 +90,12 @@ class Driver:
             word |= self._word(at + WORD_BYTES) << 32
         return word
 
-    def _word(self, at):
+    def _word(self, at: int) -> int:
         """The word at an address as an int, whatever integer `read` gives: NumPy's lose bits."""
         return int(self._read(at)) & WORD
 
     @cached_property
-    def _witness(self):
+    def _witness(self) -> tuple[int, str]:
         """Offset and name of a word that cannot be all ones: reserved bits and words read 0."""
         for register in self.map:
             if register.n_reserved:
@@ -110,7 +110,7 @@ class Driver:
                 f"the card is gone: {name} of {self.map.name} at {self.base:#x} reads {WORD:#010x}"
             )
 
-    def _doubt(self, register):
+    def _doubt(self, register: Register) -> None:
         """A word that reads all ones: is it one?"""
         if register.n_reserved:
             raise CardGone(
@@ -132,7 +132,7 @@ class Driver:
         """Fields of a register as {name: int}, signed ones with their sign."""
         return self._split(name, self.read(name))
 
-    def _split(self, name, word):
+    def _split(self, name: str, word: int) -> dict[str, int]:
         fields = {}
         for field in self._register(name).fields:
             value = word >> field.lsb & (1 << field.width) - 1

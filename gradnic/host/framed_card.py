@@ -41,7 +41,7 @@ class FramedCard(JobDriver):
             self.set("host_high", value=address >> 32, chosen=1)
         super().identify(mac=mac, ip=ip, node=node, tenant=tenant, **network)
 
-    def _take_completions(self):
+    def _take_completions(self) -> None:
         self.set("host", events=1)
 
     @cached_property

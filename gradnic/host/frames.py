@@ -69,13 +69,13 @@ def udp(card: str, port: int = UDP_PORT, *, bind: tuple[str, int] = ("", 0)) -> 
 class _Request:
     """One that is on its way."""
 
-    def __init__(self, kind, address, payload, elems):
+    def __init__(self, kind: Kind, address: int, payload: bytes, elems: int) -> None:
         self.kind, self.address, self.payload, self.elems = kind, address, payload, elems
         self.seq = 0
         self.sent_at: float | None = None  # None: more than once, so its answer says no time
 
     @property
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Of the card's store that its frame takes: whole units."""
         return -(-(HEAD_BYTES + len(self.payload)) // ALIGN) * ALIGN
 
@@ -161,7 +161,7 @@ class FrameHost:
     def __enter__(self) -> "FrameHost":
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.close()
 
     # requests
@@ -233,7 +233,7 @@ class FrameHost:
 
     # rules
 
-    def _open(self):
+    def _open(self) -> None:
         """A session of its own number; what was asked for in the one before is void."""
         self._window.clear()
         self._reads, self._missing, self._events = {}, {}, 0
@@ -255,7 +255,7 @@ class FrameHost:
         self._fault, self._refused = None, False
         self._progress()
 
-    def _word(self, address):
+    def _word(self, address: int) -> int | None:
         """A register's word, or None: the answer was lost."""
         request = self._ask(Kind.READ_REG, address, elems=4)
         self._words = {request.seq: None}
@@ -263,7 +263,7 @@ class FrameHost:
         self._until(lambda: self._words[request.seq] is not None, self._wait)
         return self._words[request.seq]
 
-    def _place(self, address, n_bytes):
+    def _place(self, address: int, n_bytes: int) -> tuple[int, int]:
         """Both as ints; ValueError unless frames can name all of it."""
         check_range("address", address, 0, SPACE - 1)
         check_range("bytes", n_bytes, 0, SPACE)
@@ -278,7 +278,9 @@ class FrameHost:
             raise ValueError(f"bytes must be a multiple of 4, not {n_bytes}")
         return address, n_bytes
 
-    def _ask(self, kind, address, payload=b"", *, elems=None):
+    def _ask(
+        self, kind: Kind, address: int, payload: bytes = b"", *, elems: int | None = None
+    ) -> _Request:
         check_range("address", address, 0, SPACE - 1)  # else no frame could ever be made of it
         request = _Request(kind, int(address), payload, len(payload) if elems is None else elems)
         room = self.hello["credits"] - request.n_bytes
@@ -292,7 +294,7 @@ class FrameHost:
         self._send(request)
         return request
 
-    def _ask_missing(self, size):
+    def _ask_missing(self, size: int) -> None:
         """A READ of the first run of pieces that nobody asks for."""
         first = address = next(iter(self._missing))
         pieces, n_bytes = {}, 0
@@ -303,18 +305,18 @@ class FrameHost:
         seq = self._ask(Kind.READ, first, elems=n_bytes).seq
         self._reads[seq], self._asked[seq] = pieces, first
 
-    def _send(self, request):
+    def _send(self, request: _Request) -> None:
         head = {"ver": VERSION, "op": Op.HOST, "seq": request.seq, "elems": request.elems,
                 "p0": request.kind, "arg": self.session}  # fmt: skip
         octets = bytearray(GRADNIC.pack(**head))
         HEAD.address.put(octets, request.address, origin=GRADNIC_START)
         self._send_bytes(bytes(octets) + request.payload)
 
-    def _progress(self):
+    def _progress(self) -> None:
         self._heard_at = self._clock()
         self._silent_since = self._heard_at
 
-    def _until(self, done, timeout=None):
+    def _until(self, done: Callable[[], Any], timeout: float | None = None) -> None:
         """Until `done()`, or so many seconds from now; what is on its way is looked after."""
         end = None if timeout is None else self._clock() + timeout
         while not done():
@@ -322,7 +324,7 @@ class FrameHost:
             if not self._turn(min(left, self._timeout)) and not left:
                 break
 
-    def _turn(self, seconds):
+    def _turn(self, seconds: float) -> bool:
         """One frame of the card, or what its silence asks for; whether one came."""
         octets = self._receive(seconds)
         if octets is not None:
@@ -344,20 +346,20 @@ class FrameHost:
             raise fault
         return octets is not None
 
-    def _again(self):
+    def _again(self) -> None:
         """Nothing new came: what the card has not done is sent again, what is missing asked for."""
         asked = {one.seq for one in self._window}
         for seq in [seq for seq in self._reads if seq not in asked]:
             self._missing = self._reads.pop(seq) | self._missing
         self._resend()
 
-    def _resend(self):
+    def _resend(self) -> None:
         self.n_resent += len(self._window)
         for request in self._window:
             request.sent_at = None
             self._send(request)
 
-    def _done(self):
+    def _done(self) -> None:
         """The oldest request is answered, which says how long a card takes."""
         request = self._window.popleft()
         if request.sent_at is None:
@@ -369,10 +371,10 @@ class FrameHost:
         self._takes = mean, deviation
         self._wait = self._bounded(mean + 4 * deviation)
 
-    def _bounded(self, seconds):
+    def _bounded(self, seconds: float) -> float:
         return max(self._timeout, min(seconds, self._patience / 64))
 
-    def _hear(self, octets):
+    def _hear(self, octets: bytes) -> None:
         if len(octets) < HEAD_BYTES - GRADNIC_START:
             return
         said = GRADNIC.parse(octets, origin=GRADNIC_START)
@@ -391,7 +393,7 @@ class FrameHost:
         elif head["kind"] == Kind.EVENT:
             self._event(head["seq"], payload)
 
-    def _acknowledged(self, head):
+    def _acknowledged(self, head: dict[str, int]) -> None:
         status, seq = head["status"], head["seq"]
         if status == Status.STRANGER:
             if seq in {one.seq for one in self._window}:
@@ -421,7 +423,7 @@ class FrameHost:
             self._repaired = oldest.seq  # one before it was lost, or this is a late copy
             self._resend()
 
-    def _refuse(self, request, status):
+    def _refuse(self, request: _Request, status: Status) -> None:
         self._refused = True
         where = f"{request.kind.name} of {request.elems} bytes at {request.address:#x}"
         if status is Status.MEMORY:
@@ -429,11 +431,11 @@ class FrameHost:
         else:
             self._fault = ValueError(f"{where} {_MISTAKES[status]}")
 
-    def _read_failed(self, address):
+    def _read_failed(self, address: int) -> None:
         self._refused = True
         self._fault = OSError(f"READ at {address:#x}: memory answers with an error")
 
-    def _data(self, head, payload, last):
+    def _data(self, head: dict[str, int], payload: bytes, last: int) -> None:
         seq = head["seq"]
         while self._window and (seq - self._window[0].seq) % SEQS < SEQS // 2:
             self._done()
@@ -454,7 +456,7 @@ class FrameHost:
         if last or not pieces:  # what has not come by now is lost
             self._missing = self._reads.pop(seq) | self._missing
 
-    def _event(self, seq, payload):
+    def _event(self, seq: int, payload: bytes) -> None:
         if seq == self._events:
             completion = Completion.parse(payload)
             if seq or completion != self._told:

@@ -93,7 +93,7 @@ class JobDriver(OffloadDriver):
     n_tables: int = built("n_tables")
     """Tables that can be loaded, under the numbers from 0 on."""
 
-    def _ask(self):
+    def _ask(self) -> dict[str, int]:
         sizes, status = super()._ask(), self.get("status")
         more = {name: status[name] for name in ("n_active", "n_engines", "n_tables")}
         return sizes | self.get("capacity") | {"peers": 1 << sizes["peer_bits"]} | more
@@ -108,7 +108,7 @@ class JobDriver(OffloadDriver):
         self._name(mac, ip, network, node=node, tenant=tenant)
         self._take_completions()
 
-    def _take_completions(self):
+    def _take_completions(self) -> None:
         self._write(self.base + job_card.HOSTED["host"].offset, 0)  # nothing, without host frames
 
     def load_table(
@@ -302,7 +302,9 @@ class JobDriver(OffloadDriver):
         sums = -(-n_elems // THC_PACKET) * THC_PACKET * _WIDTHS[-1] // 8
         return self.n_ranks * max(-(-n_elems // 16) * 64, sums)
 
-    def _set_areas(self, name, addresses, n_bytes, n, users):
+    def _set_areas(
+        self, name: str, addresses: Sequence[int], n_bytes: int, n: int, users: str
+    ) -> None:
         """Write where the `n_bytes` of each of `n` users begin, and how many beats they are."""
         if len(addresses) != n:
             raise ValueError(
@@ -356,7 +358,7 @@ class JobDriver(OffloadDriver):
         self._change("take")
         return Completion.parse(octets)
 
-    def _look_at_bits(self):
+    def _look_at_bits(self) -> None:
         """ConnectionAbortedError where the bits that post, take and abort are not as this driver
         left them: a change of its own would be none.
         """
@@ -364,11 +366,11 @@ class JobDriver(OffloadDriver):
         self._unchanged("job", self._bits, bits)
         self._bits = bits
 
-    def _change(self, name, **fields):
+    def _change(self, name: str, **fields: int) -> None:
         assert self._bits is not None
         self._bits[name] ^= 1
         self.set("job", **(self._bits | {"id": fields.get("id", 0)}))
 
-    def _read_bits(self):
+    def _read_bits(self) -> dict[str, int]:
         state = self.get("job")
         return {name: state[name] for name in ("post", "take", "abort")}

@@ -1,7 +1,7 @@
 """Registers of offload cards by name, and their memory where that is on chip: see `driver`."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -56,7 +56,7 @@ class MemoryDriver(Driver):
             self.check()
         return b"".join(word.to_bytes(WORD_BYTES, "little") for word in words)
 
-    def _places(self, memory, address, n_bytes):
+    def _places(self, memory: str, address: int, n_bytes: int) -> range:
         """Where words stand, counted over all pages."""
         if memory not in card_memory.MEMORIES:
             names = " or ".join(card_memory.MEMORIES)
@@ -75,7 +75,7 @@ class MemoryDriver(Driver):
         first = card_memory.MEMORIES.index(memory) * self.n_bytes + address
         return range(first, first + n_bytes, WORD_BYTES)
 
-    def _shown(self, places):
+    def _shown(self, places: range) -> Iterator[int]:
         """Address of each word, once the window shows its page."""
         window, shown = self.map.window("words"), None
         for place in places:
@@ -87,7 +87,7 @@ class MemoryDriver(Driver):
             yield self.base + window.offset + within
 
 
-def _entry(**fields):
+def _entry(**fields: tuple[int, int]) -> int:
     """Pack {name: (value, bits)}, lowest first; ValueError for a value that does not fit."""
     entry, low = 0, 0
     for name, (value, width) in fields.items():
@@ -134,17 +134,17 @@ class OffloadDriver(Driver):
         self._allowed: dict[int, int] = {}  # by neighbor
 
     @cached_property
-    def _build(self):
+    def _build(self) -> dict[str, int]:
         return self._ask()
 
-    def _ask(self):
+    def _ask(self) -> dict[str, int]:
         """Fields of ``build``; ValueError if the card does not tell."""
         build = self.get("build")
         if not all(build.values()):
             raise ValueError(f"build must tell what the card was built with, not {build}")
         return build
 
-    def _of_build(self, name):
+    def _of_build(self, name: str) -> int:
         return self._told[name] if name in self._told else self._build[name]
 
     n_bytes: int = built("bytes")
@@ -181,7 +181,7 @@ class OffloadDriver(Driver):
         """
         self._name(mac, ip, network, node=node, job=job)
 
-    def _name(self, mac, ip, network, **who):
+    def _name(self, mac: int, ip: int, network: dict[str, int], **who: int) -> None:
         """Write addresses, and `who` beside the upper half of the MAC address."""
         self._toggle = self.get("table_write")["toggle"]
         mac = operator.index(mac)
@@ -196,7 +196,7 @@ class OffloadDriver(Driver):
         self._look_at_table(table)
         self._write_entry(table, address, entry)
 
-    def _write_entry(self, table, address, entry):
+    def _write_entry(self, table: int, address: int, entry: int) -> None:
         """As of `write_table`, behind a look at the toggle: one is enough for many entries."""
         check_range("entry", entry, 0, (1 << 32 * offload.TABLE_WORDS) - 1)
         entry = int(entry)
@@ -206,19 +206,19 @@ class OffloadDriver(Driver):
         self._toggle ^= 1
         self.set("table_write", address=address, table=table, toggle=self._toggle)
 
-    def _look_at_table(self, table):
+    def _look_at_table(self, table: int) -> None:
         unit = self._units.get(table)
         if unit is None or (unit and not self.get("status")[unit]):
             raise ValueError(f"table must be one that the card was built with, not {table!r}")
         self._look_at_toggle()
 
-    def _look_at_toggle(self):
+    def _look_at_toggle(self) -> None:
         """ConnectionAbortedError where the bit that writes tables is not as this driver left it."""
         toggle = self.get("table_write")["toggle"]
         self._unchanged("table_write.toggle", self._toggle, toggle)
         self._toggle = toggle
 
-    def _unchanged(self, what, left, found):
+    def _unchanged(self, what: str, left: Any, found: Any) -> None:
         if left not in (None, found):
             raise ConnectionAbortedError(
                 f"{what} must be {left}, as this driver left it, not {found}: another driver uses "
@@ -252,7 +252,7 @@ class OffloadDriver(Driver):
         """Who sends a chunk: up is {rank: (neighbor, leaves, flow)}, down a neighbor or None."""
         self.write_table(offload.Table.PLACES, chunk, self._places(up, down))
 
-    def _places(self, up, down):
+    def _places(self, up: dict[int, tuple[int, int, int]], down: int | None) -> int:
         entry = 0
         for rank, (neighbor, leaves, flow) in up.items():
             check_range("rank", rank, 0, self.n_ranks - 1)
@@ -299,7 +299,14 @@ class OffloadDriver(Driver):
         """
         self._tag(queues, dscps, threshold, rules, layer=layer)
 
-    def _tag(self, queues, dscps, threshold, rules, **more):
+    def _tag(
+        self,
+        queues: Sequence[int],
+        dscps: Sequence[tuple[int, int]] | None,
+        threshold: int | None,
+        rules: dict[str, int],
+        **more: int,
+    ) -> None:
         self._look_at_toggle()
         for index, queue in enumerate(queues):
             self._write_entry(offload.Table.LAYERS, index, queue)
@@ -327,7 +334,7 @@ class OffloadDriver(Driver):
         self._write_address(region, address)
         self.write(f"{region}_beats", beats)
 
-    def _write_address(self, name, address):
+    def _write_address(self, name: str, address: int) -> None:
         address = operator.index(address)
         self.write(f"{name}_low", address & WORD)
         self.write(f"{name}_high", address >> 32)

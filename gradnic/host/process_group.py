@@ -131,7 +131,7 @@ def raise_behind(error: BaseException) -> None:
     """
     from torch.autograd import Variable
 
-    def fail():
+    def fail() -> None:
         raise error
 
     queue = Variable._execution_engine.queue_callback
@@ -161,19 +161,19 @@ def dense(buffer: Any) -> None:
         )
 
 
-def _told(value):
+def _told(value: Any) -> str:
     """A setting as text that is alike where the setting is, whatever the process."""
     if hasattr(value, "peers"):
         return f"table {value.name}, {_hash(to_json(value))}"
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def _hash(text):
+def _hash(text: str) -> str:
     """First 12 digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _differences(names, settings):
+def _differences(names: list[str], settings: list[dict[str, str]]) -> str:
     """``seed: 5 (rank 0), 6 (ranks 1, 2)`` of every name, joined by semicolons."""
     parts = []
     for name in names:

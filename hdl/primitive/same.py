@@ -67,4 +67,4 @@ def join(m, part, around, names: Iterable[str], called: Mapping[str, str] | None
     which it is. called : {name: what it is called there}, where that is another one.
     """
     own = {name: name for name in names}
-    wiring.connect(m, _Some(part, own), _Some(around, own | (called or {}), within=True))
+    wiring.connect(m, _Some(part, own), _Some(around, {**own, **(called or {})}, within=True))

@@ -97,7 +97,7 @@ class Egress:
         self.used[queue] = depth
         return True
 
-    def _is_too_much(self, queue, cells):
+    def _is_too_much(self, queue: int, cells: int) -> bool:
         too_large = self.largest is not None and cells > self.largest
         return too_large or (self.most is not None and len(self.queues[queue]) >= self.most)
 

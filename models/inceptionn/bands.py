@@ -8,6 +8,7 @@ accounts; in strict mode the 8-bit magnitude is aligned to the top of its band.
 import operator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def check_mode(mode: str, rounding: str = "trunc") -> None:
         raise ValueError(f"rounding must be 'trunc' in paper mode, not {rounding!r}")
 
 
-def _integer(value):
+def _integer(value: Any) -> bool:
     try:
         return not isinstance(value, bool) and operator.index(value) is not None
     except TypeError:
@@ -83,7 +84,7 @@ def bands(
 
 
 @lru_cache(maxsize=256)
-def _bands(exponent, mode, prescale, rounding):
+def _bands(exponent: int, mode: str, prescale: int, rounding: str) -> Bands:
     middle = exponent + ((128 - exponent) >> 1)  # first scaled exponent of the 16-bit band
     top = (
         middle - 1 if mode == "strict" else 126
@@ -110,7 +111,7 @@ def _bands(exponent, mode, prescale, rounding):
     )
     negative = 1 << 31
     value = np.concatenate([_values(7, top - prescale), _values(15, 126 - prescale)])
-    tables = {
+    tables: dict[str, Any] = {
         "tag": np.tile(tag, 2).astype(np.uint8),
         "shift": np.tile(shift, 2).astype(np.uint32),
         "half": np.tile(half, 2).astype(np.uint32),
@@ -125,7 +126,7 @@ def _bands(exponent, mode, prescale, rounding):
     return Bands(**tables)
 
 
-def _values(width, top):
+def _values(width: int, top: int) -> np.ndarray:
     """Float bits of every code of a `width`-bit magnitude whose top bit has exponent `top`."""
     mag = np.arange(1 << width, dtype=np.int64)
     zeros = width - np.ceil(np.log2(mag + 1)).astype(np.int64)  # leading zeros

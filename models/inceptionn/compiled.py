@@ -26,7 +26,16 @@ def decompress(data: np.ndarray, count: int, table: Bands) -> np.ndarray:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _compress(bits, out, sizes, tags, shifts, halves, ones, signs):
+def _compress(
+    bits: np.ndarray,
+    out: np.ndarray,
+    sizes: np.ndarray,
+    tags: np.ndarray,
+    shifts: np.ndarray,
+    halves: np.ndarray,
+    ones: np.ndarray,
+    signs: np.ndarray,
+) -> int:
     n = bits.size
     end = 2 * ((n + 7) // 8)
     for group in range((n + 7) // 8):
@@ -50,7 +59,7 @@ def _compress(bits, out, sizes, tags, shifts, halves, ones, signs):
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _decompress(data, bits, values):
+def _decompress(data: np.ndarray, bits: np.ndarray, values: np.ndarray) -> None:
     n = bits.size
     at = 2 * ((n + 7) // 8)
     safe = data.size - 32  # up to here a group may read beyond its own bytes

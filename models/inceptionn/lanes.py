@@ -102,7 +102,7 @@ def decode(tag: np.ndarray, payload: np.ndarray, table: Bands) -> np.ndarray:
     return np.where(tag == RAW, payload, np.where(tag == ZERO, np.uint32(0), table.value[coded]))
 
 
-def _rounded(bits, se, table):
+def _rounded(bits: np.ndarray, se: np.ndarray, table: Bands) -> np.ndarray:
     """Bits after rounding to nearest: the carry may raise the exponent, but not beyond the band."""
     return np.minimum(bits + table.half[se] & table.keep[se], table.cap[se])
 
@@ -132,5 +132,5 @@ def compiled(fast: bool | None) -> ModuleType | None:
 
 
 @cache
-def _numba_present():
+def _numba_present() -> bool:
     return find_spec("numba") is not None

@@ -8,6 +8,8 @@ and either goes to the native port with our VER and an enabled JOB (byte 44 pres
 mark inside the port range while paper mode is on. Everything else is foreign and passes.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from gradnic.interface import inline
@@ -50,7 +52,7 @@ class InlineCard:
         """Frame from the host, as it leaves for the MAC: (bytes, bad mark)."""
         frame, bad = self._guard(bytes(frame), bool(bad), "tx")
         kind = self.kind_out(frame)
-        fate = kind and self._fate_out(frame, bad, kind)
+        fate = self._fate_out(frame, bad, kind) if kind else None
         _, coded = self._count("tx", fate, frame, kind, self._code, Fate.SIZE)
         return (frame, bad) if coded is None else (coded, False)
 
@@ -58,13 +60,21 @@ class InlineCard:
         """Frame from the MAC, as it reaches the host: (bytes, bad mark), or None if dropped."""
         frame, bad = self._guard(bytes(frame), bool(bad), "rx")
         kind = self.kind_in(frame)
-        fate = kind and self._fate_in(frame, bad, kind)
+        fate = self._fate_in(frame, bad, kind) if kind else None
         fate, restored = self._count("rx", fate, frame, kind, self._restore, Fate.CODEC)
         if fate in (None, Fate.KEPT):
             return frame, bad
         return None if restored is None else (restored, False)
 
-    def _count(self, side, fate, frame, kind, rewrite, failing):
+    def _count(
+        self,
+        side: str,
+        fate: Fate | None,
+        frame: bytes,
+        kind: str | None,
+        rewrite: Callable[[bytes, str | None], bytes | None],
+        failing: Fate,
+    ) -> tuple[Fate | None, bytes | None]:
         """(fate, the frame rewritten or None): counted, `failing` where it cannot be rewritten."""
         rewritten = rewrite(frame, kind) if fate is Fate.CODED else None
         if fate is Fate.CODED and rewritten is None:
@@ -76,18 +86,18 @@ class InlineCard:
         """ "native" or "paper" if a frame from the host is ours, None if it is foreign."""
         return self._kind(frame, (self.settings.tos,))[0]
 
-    def kind_in(self, frame: bytes) -> str:
+    def kind_in(self, frame: bytes) -> str | None:
         """ "native", "paper", or "marked" (marked but uncoded: kept); None if foreign."""
         kind, tos = self._kind(frame, (self.settings.tos_coded, self.settings.tos))
         return "marked" if kind == "paper" and tos != self.settings.tos_coded else kind
 
-    def _guard(self, frame, bad, side):
+    def _guard(self, frame: bytes, bad: bool, side: str) -> tuple[bytes, bool]:
         if len(frame) > inline.MAX_FRAME:
             self.counters[f"{side}_oversize"] += 1
             return frame[: inline.MAX_FRAME], True
         return frame, bad
 
-    def _kind(self, frame, marks):
+    def _kind(self, frame: bytes, marks: Sequence[int]) -> tuple[str | None, int | None]:
         """Kind of frame and, in paper mode, the first of `marks` that its ToS carries."""
         s = self.settings
         if not is_plain_udp(frame):
@@ -102,21 +112,21 @@ class InlineCard:
                     return "paper", mark
         return None, None
 
-    def _common_fate(self, frame, bad, kind, payload_fits):
+    def _common_fate(self, frame: bytes, bad: bool, kind: str, payload_fits: bool) -> Fate | None:
         """Fate from everything both directions check; None if the frame may be coded."""
         native = kind == "native"
         stop = HEAD_BYTES if native else _SEGMENT
         reason = refusal(frame, bad, stop, fits=payload_fits, native=native)
         return None if reason is None else Fate[reason.upper()]
 
-    def _native_fits(self, frame):
+    def _native_fits(self, frame: bytes) -> bool:
         if len(frame) < HEAD_BYTES:
             return False
         n_payload = UDP.length.get(frame) - (HEAD_BYTES - _UDP)
         op, elems = GRADNIC.op.get(frame), GRADNIC.elems.get(frame)
         return n_payload >= 0 and (op not in _FLOAT_OPS or n_payload == 4 * elems)
 
-    def _fate_out(self, frame, bad, kind):
+    def _fate_out(self, frame: bytes, bad: bool, kind: str) -> Fate:
         s = self.settings
         n_payload = UDP.length.get(frame) - (_SEGMENT - _UDP)
         if kind == "native":
@@ -135,7 +145,7 @@ class InlineCard:
         codable = s.exponent in inline.EXPONENTS
         return Fate.CODED if codable and 1 <= count <= limit else Fate.LIMIT
 
-    def _fate_in(self, frame, bad, kind):
+    def _fate_in(self, frame: bytes, bad: bool, kind: str) -> Fate:
         if kind == "marked":
             return Fate.KEPT
         if kind == "native":
@@ -147,7 +157,7 @@ class InlineCard:
             return Fate.KEPT
         return Fate.CODED if fate is None else fate
 
-    def _code(self, frame, kind):
+    def _code(self, frame: bytes, kind: str | None) -> bytes | None:
         """The coded frame, or None if it would not become shorter."""
         s = self.settings
         start = HEAD_BYTES if kind == "native" else inline.PAPER_START
@@ -171,7 +181,7 @@ class InlineCard:
                 return None
         return _finish(head, unit)
 
-    def _restore(self, frame, kind):
+    def _restore(self, frame: bytes, kind: str | None) -> bytes | None:
         """The restored frame, or None if the coded unit is malformed."""
         s = self.settings
         start = HEAD_BYTES if kind == "native" else inline.PAPER_CODED_START
@@ -198,12 +208,12 @@ class InlineCard:
             return None
         return _finish(head, floats.astype("<f4").tobytes())
 
-    def _mark(self, head, tos):
+    def _mark(self, head: bytearray, tos: int) -> None:
         mask = self.settings.tos_mask
         IPV4.tos.put(head, IPV4.tos.get(head) & ~mask & 0xFF | tos & mask)
 
 
-def _finish(head, payload):
+def _finish(head: bytearray, payload: bytes) -> bytes:
     """Frame of `head` and `payload`: lengths, IP checksum, no UDP checksum, padded."""
     size = len(head) + len(payload)
     IPV4.total_length.put(head, size - _IP)

@@ -112,7 +112,7 @@ class Framing:
             for k, s in enumerate(starts)
         ]
 
-    def _frame(self, payload, sender, receiver, number):
+    def _frame(self, payload: bytes, sender: int, receiver: int, number: int) -> bytes:
         size = len(payload)
         head = bytearray(_head(self.tos, sender, receiver))
         IPV4.total_length.put(head, IPV4.n_bytes + UDP.n_bytes + size)
@@ -133,7 +133,7 @@ class Framing:
 
 
 @cache
-def _head(tos, sender, receiver):
+def _head(tos: int, sender: int, receiver: int) -> bytes:
     """Headers of every frame between two workers; lengths, number and checksums are 0."""
     return (
         ETHERNET.pack(destination=_mac(receiver), source=_mac(sender), ethertype=ETHERTYPE_IPV4)
@@ -151,11 +151,11 @@ def _head(tos, sender, receiver):
     )
 
 
-def _mac(worker):
+def _mac(worker: int) -> int:
     return 0x020000000000 + worker  # locally administered
 
 
-def _ip(worker):
+def _ip(worker: int) -> int:
     return 0x0A000001 + worker  # 10.0.0.1 and up
 
 

@@ -22,7 +22,7 @@ def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(nan, 0x7FC00000, larger).astype(np.int32).view(np.float32)
 
 
-def _words(lanes):
+def _words(lanes: np.ndarray) -> np.ndarray:
     """Lanes as contiguous uint32; ValueError where they are something else."""
     lanes = np.asarray(lanes)
     if lanes.dtype.newbyteorder("=") != np.uint32:

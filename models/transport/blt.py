@@ -7,6 +7,7 @@ by packet, about 10 us each.
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def transfer(
     wire = [path.nanoseconds(int(size)) for size in sizes]
     probe_time = path.nanoseconds(0)
 
-    def launch(at, kind, what):
+    def launch(at: float, kind: str, what: Any) -> None:
         nonlocal count
         if rng.random() >= path.loss:
             at += path.round_trip / 2 + (rng.random() * path.jitter if path.jitter else 0)

@@ -123,7 +123,7 @@ class Reception:
         self._test()
         return None
 
-    def _refusal(self, number, n_bytes, round):
+    def _refusal(self, number: int, n_bytes: int, round: int) -> str | None:
         if round != self.round:
             return STALE_ROUND
         if not 0 <= number < len(self.sizes):
@@ -160,12 +160,12 @@ class Reception:
         self._test()
         return True
 
-    def _important_are_in(self):
+    def _important_are_in(self) -> bool:
         if not self.strict:
             return True
         return self.important_sent is not None and self.n_important >= self.important_sent
 
-    def _test(self):
+    def _test(self) -> None:
         """Whether the whole is complete; what is missing then is given up."""
         if self.status != OPEN:
             return
@@ -173,7 +173,7 @@ class Reception:
         if enough or not self.n_open:
             self._close()
 
-    def _close(self):
+    def _close(self) -> None:
         self.status = DONE
         self.lost = self.total - self.n_bytes
         self.n_open, self.closed[:] = 0, True
@@ -207,7 +207,7 @@ class Reception:
         return pieces
 
 
-def _runs(numbers):
+def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
     """[(first, length), ...] of sorted numbers."""
     cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
     return [(int(part[0]), len(part)) for part in np.split(numbers, cuts)]

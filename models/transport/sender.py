@@ -113,7 +113,7 @@ class Sending:
         if not self.done:
             self._wait({number - self.first})
 
-    def _wait(self, new):
+    def _wait(self, new: set[int]) -> None:
         """These go again, important ones first, then low queues."""
         new -= set(self.pending)
         rank = {i: (1 - self.order[i][0], self.order[i][1], i) for i in [*new, *self.pending]}
