@@ -3,11 +3,16 @@
 import re
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
 from gradnic.sim.engine import tools
+from gradnic.sim.offload.twin import Twin, TwinServer
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -34,6 +39,42 @@ def test_training_through_the_circuit_ends_as_through_golden_cards(tmp_path, mon
     ]  # fmt: skip
     assert re.search(r"loss \S+ -> \S+\nCRC-32 of the weights: [0-9a-f]{8}\n", runs[0])
     assert runs[0] == runs[1]
+
+
+class Losing(TwinServer):
+    """A server that loses every fourth frame, either way."""
+
+    n_told = 0
+
+    def _framed(self, node, octets):
+        return b"" if self.n_frames % 4 == 3 else super()._framed(node, octets)
+
+    def _tell(self, node, frame):
+        self.n_told += 1
+        if self.n_told % 4 != 2:
+            super()._tell(node, frame)
+
+
+@pytest.mark.parametrize("kind", [TwinServer, Losing])
+def test_hosts_in_c_sum_on_cards(kind, tmp_path):
+    source = EXAMPLES[0].with_name("all_reduce.c")
+    built = ["g++", "-x", "c", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*built, "-o", tmp_path / "all_reduce", source], check=True)
+    topology = parse("ring:3")
+    table = compile_table(build(topology, "ring"))
+    server, stop = kind(Twin((table,), topology, 1 << 16), port=0), threading.Event()
+    served = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
+    served.start()
+    try:
+        ends = [f"{host}:{port}" for host, port in server.ends]
+        run = subprocess.run([tmp_path / "all_reduce", *ends], capture_output=True, text=True)
+    finally:
+        stop.set()
+        served.join()
+        server.close()
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("5000 floats summed") == 3
+    assert f"{ends[0]}: beats of 64 bytes, 1 port, 65536 bytes of memory from 0 on" in run.stdout
 
 
 def test_a_users_module_holds_the_compressor(tmp_path):
