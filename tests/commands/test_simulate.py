@@ -25,10 +25,15 @@ def cycles(words):
         ("--topology mesh:4x4 --chunks 1 --bytes 256KiB --port-lanes 4 --lanes 16", 24_334),
         ("--topology torus:4x4 --chunks 4 --bytes 1MiB --port-lanes 4", 47_122),
         ("--topology torus:4x4 --algorithm ring --bytes 256KiB", 19_957),
+        (
+            "--topology torus:4x4 --chunks 2 --bytes 256KiB --port-lanes 4 --codec ratio:3.05",
+            11_450,
+        ),
+        ("--topology torus:4x4 --chunks 2 --bytes 1MiB --port-lanes 4 --codec thc", 15_793),
     ],
 )
 def test_offload_cards_take_what_rtl_takes(words, rtl):
-    """RTL: `gradnic cosim card --lanes 16 --delay 10`, 27 November 2026."""
+    """RTL: `gradnic cosim card --lanes 16 --delay 10`, 27 and 29 November 2026."""
     assert abs(cycles(f"{words} --card offload --link-latency 10") / rtl - 1) < 0.03
 
 
@@ -105,11 +110,12 @@ def test_memory_is_as_fast_as_the_adder(tmp_path, algorithm, parts):
     assert found == pytest.approx(wanted, rel=0.01)
 
 
+@pytest.mark.parametrize("codec", ["none", "ratio:4", "thc"])
 @pytest.mark.parametrize("algorithm", ["best", "multitree"])
-def test_schedule_builds_the_table_that_simulate_times(algorithm):
+def test_schedule_builds_the_table_that_simulate_times(algorithm, codec):
     """The fastest, and of another algorithm the one in the chunks that are fastest."""
     words = f"--topology torus:2x2 --algorithm {algorithm} --card offload --port-lanes 4"
-    words += " --bytes 64KiB"
+    words += f" --bytes 64KiB --codec {codec}"
     table, run = figures(f"schedule {words}"), figures(f"simulate {words}")
     assert table["chunks"] == run["chunks"] > 1
     assert table.get("cycles_total") == (run["cycles_total"] if algorithm == "best" else None)
