@@ -127,14 +127,14 @@ class Aggregator(wiring.Component):
         m.submodules.gate = gate = Gate(n, n_ports, n_jobs)
         m.submodules.unit = unit = self.unit
         m.submodules.framer = framer = AnswerFramer(n, n_jobs)
-        sides_rx = {"worker": self.worker_rx, "network": self.network_rx}
-        sides_tx = {"worker": self.worker_tx, "network": self.network_tx}
         intakes, ports = [], []
         for k in range(n_ports):
             sides, senders = {}, self._senders(m, write, k)
-            for place, side in enumerate(("worker", "network")):
+            for place, (side, rx) in enumerate(
+                (("worker", self.worker_rx[k]), ("network", self.network_rx[k]))
+            ):
                 m.submodules[f"{side}{k}_intake"] = intake = sides[side] = Intake(n, n_jobs)
-                wiring.connect(m, wiring.flipped(sides_rx[side][k]), intake.i)
+                wiring.connect(m, wiring.flipped(rx), intake.i)
                 wiring.connect(m, intake.ours, merge.i[2 * k + place])
                 m.d.comb += [intake.names.eq(sender.names), intake.senders.eq(senders)]
             intakes += sides.values()
@@ -146,24 +146,14 @@ class Aggregator(wiring.Component):
                 port.write.eq(write),
                 *same(port, framer, "notice_valid notice valid beat"),
             ]
-            for side, other in (("worker", "network"), ("network", "worker")):
-                m.submodules[f"{side}{k}_out"] = arbiter = FrameArbiter(n)
-                wiring.connect(m, sides[other].foreign, arbiter.foreign)
-                wiring.connect(m, arbiter.o, wiring.flipped(sides_tx[side][k]))
-                if side == "worker":
-                    wiring.connect(m, port.o, arbiter.own)
-                else:
-                    collided = gate.collided
-                    here = collided.p.meta == k
-                    m.d.comb += [
-                        arbiter.own.valid.eq(collided.valid & here),
-                        *(
-                            arbiter.own.p[name].eq(collided.p[name])
-                            for name in ("data", "keep", "last", "bad")
-                        ),
-                    ]
-                    with m.If(here):
-                        m.d.comb += collided.ready.eq(arbiter.own.ready)
+            m.submodules[f"worker{k}_out"] = arbiter = FrameArbiter(n)
+            wiring.connect(m, sides["network"].foreign, arbiter.foreign)
+            wiring.connect(m, arbiter.o, wiring.flipped(self.worker_tx[k]))
+            wiring.connect(m, port.o, arbiter.own)
+            m.submodules[f"network{k}_out"] = arbiter = FrameArbiter(n)
+            wiring.connect(m, sides["worker"].foreign, arbiter.foreign)
+            wiring.connect(m, arbiter.o, wiring.flipped(self.network_tx[k]))
+            self._send_on(m, gate.collided, arbiter.own, k)
 
         wiring.connect(m, merge.o, gate.i)
         wiring.connect(m, gate.heads, unit.heads)
@@ -198,6 +188,17 @@ class Aggregator(wiring.Component):
         self._clear(m, bank, unit)
         self._count(m, bank, intakes, ports, gate, unit)
         return m
+
+    @staticmethod
+    def _send_on(m, collided, own, k):
+        """What found its slot taken goes on to the network at the port where it came in."""
+        here = collided.p.meta == k
+        m.d.comb += [
+            own.valid.eq(collided.valid & here),
+            *(own.p[name].eq(collided.p[name]) for name in ("data", "keep", "last", "bad")),
+        ]
+        with m.If(here):
+            m.d.comb += collided.ready.eq(own.ready)
 
     def _clear(self, m, bank, unit):
         """Jobs to be forgotten wait for each other; ``busy`` until the last one is."""

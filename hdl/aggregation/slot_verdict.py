@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -83,10 +85,14 @@ class SlotVerdict(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        head, job, record, closing = self.head, self.job, self.record, self.closing
         refused = self._refusals(m)
+        beside = self._compare(m)
+        self._judge(m, beside, refused)
+        return m
 
-        # stage 3: record and head side by side
+    def _compare(self, m):
+        """Stage 3: record and head side by side."""
+        head, job, record = self.head, self.job, self.record
         age = Signal(signed(16), reset_less=True)
         bit = Signal(32, reset_less=True)
         seen, empty, spent, last_one = (
@@ -114,8 +120,15 @@ class SlotVerdict(wiring.Component):
             more.eq(record.count + 1),
             less.eq(Mux(record.count == 0, job.n_children, record.count) - 1),
         ]
+        return SimpleNamespace(
+            age=age, bit=bit, seen=seen, empty=empty, spent=spent, last_one=last_one, more=more,
+            less=less, differs=differs,
+        )  # fmt: skip
 
-        # stage 4: what kind of packet it is
+    def _judge(self, m, beside, refused):
+        """Stage 4, what kind of packet it is, and stage 5, the verdict."""
+        head, job, record, closing = self.head, self.job, self.record, self.closing
+        age, seen, more = beside.age, beside.seen, beside.more
         good, claims, same, stale, agrees, closed, was_seen, was_open = (
             Signal(name=name, reset_less=True)
             for name in (
@@ -130,23 +143,27 @@ class SlotVerdict(wiring.Component):
             partly.eq((head.op != Op.NORM) & ~ours),
             self.bounded.eq(partly & (job.close == CLOSE_BOUNDED)),
             good.eq(~refused.as_value().any() & ~closing),
-            claims.eq(Mux(ours, empty, ~record.valid | (age > 0))),
+            claims.eq(Mux(ours, beside.empty, ~record.valid | (age > 0))),
             level.eq(age == 0),
             same.eq(ours | (record.valid & (age == 0))),
             stale.eq(~ours & record.valid & (age < 0)),
-            agrees.eq(ours | ~differs.any()),
-            closed.eq(Mux(ours, spent & seen, record.closed)),
+            agrees.eq(ours | ~beside.differs.any()),
+            closed.eq(Mux(ours, beside.spent & seen, record.closed)),
             was_seen.eq(seen),
             was_open.eq(record.valid & ~record.closed),
             first_fills.eq(
-                Mux(ours, last_one, (job.n_children == 1) | (by_count & (job.n_min <= 1)))
+                Mux(ours, beside.last_one, (job.n_children == 1) | (by_count & (job.n_min <= 1)))
             ),
             next_fills.eq(
-                Mux(ours, last_one, (more == job.n_children) | (by_count & (more >= job.n_min)))
+                Mux(
+                    ours,
+                    beside.last_one,
+                    (more == job.n_children) | (by_count & (more >= job.n_min)),
+                )
             ),
         ]
 
-        # stage 5: the verdict
+        # stage 5
         verdict = self.verdict
         joins = same & agrees & ~closed & ~was_seen
         adds, fits = signals("adds fits")
@@ -170,8 +187,7 @@ class SlotVerdict(wiring.Component):
             verdict.config.eq((refused.config & ~closing) | (good & same & ~agrees)),
             verdict.length.eq(refused.length & ~closing),
         ]
-        self._after(m, adds, claims, bit, Mux(ours, less, Mux(claims, 1, more)))
-        return m
+        self._after(m, adds, claims, beside.bit, Mux(ours, beside.less, Mux(claims, 1, more)))
 
     def _refusals(self, m):
         """Stages 1 to 3: whether the head disagrees with its job's registers, in stage 4."""

@@ -112,7 +112,11 @@ class BurstSplitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        low = ceil_log2(self.burst_beats)
+        self._cut(m, self._placed(m))
+        return m
+
+    def _placed(self, m):
+        """Ranges, with where they are in memory, and whether they are refused: three steps."""
         one = self.regions_shape.elem_shape
         beat_width = one["first"].width
         # ranges are even and odd in turn
@@ -120,7 +124,7 @@ class BurstSplitter(wiring.Component):
         found, pairs = step(m, "found", self.ranges, found_shape, half_rate=True)
         number = self.ranges.p.region if self.n_regions > 1 else 0
         m.d.comb += [found.region.eq(self.regions[number]), found.range.eq(self.ranges.p)]
-        enters, leaves = self.enters, self.leaves
+        enters = self.enters
         m.d.comb += found.odd.eq(enters)
         with m.If(self.ranges.valid & self.ranges.ready):
             m.d.sync += enters.eq(~enters)
@@ -152,7 +156,12 @@ class BurstSplitter(wiring.Component):
             checked.refused.eq(places.p.end > places.p.size),
             checked.odd.eq(places.p.odd),
         ]
+        return ranges
 
+    def _cut(self, m, ranges):
+        """One range after the other, into bursts that end where `burst_beats` do."""
+        low, leaves = ceil_log2(self.burst_beats), self.leaves
+        beat_width = len(ranges.p.beat)
         busy, offered, one_of_two = self.busy, self.offered, self.one_of_two
         beat = Signal(beat_width, reset_less=True)
         left = self.left
@@ -202,4 +211,3 @@ class BurstSplitter(wiring.Component):
                 left.eq(left + ~Cat(to_boundary, 0).as_signed()),
                 to_boundary.eq(-1),
             ]
-        return m

@@ -205,14 +205,21 @@ class WriteEngine(wiring.Component):
         m.submodules.splitter = splitter = self.splitter
         wiring.connect(m, wiring.flipped(self.ranges), splitter.ranges)
         m.d.comb += splitter.regions.eq(self.regions)
-        burst, port = splitter.bursts.p, self.port
         m.submodules.requests = requests = Slice(splitter.burst, half_rate=True)
-        m.submodules.to_send = to_send = self.to_send
-        m.submodules.awaited = awaited = self.awaited
+        m.submodules.to_send = self.to_send
+        m.submodules.awaited = self.awaited
         m.submodules.words = store = self.store
         wiring.connect(m, wiring.flipped(self.beats), store.i)
-        words = store.o
+        self._begin(m, requests)
+        misplaced = self._send(m, store.o)
+        wrong = store.astray | splitter.astray
+        self._hear(m, wrong | misplaced if self.ends else wrong)
+        return m
 
+    def _begin(self, m, requests):
+        """Bursts whose beats are all here; their addresses go by `requests`."""
+        splitter, store, port = self.splitter, self.store, self.port
+        to_send, awaited, burst = self.to_send, self.awaited, splitter.bursts.p
         # Beats that came and are in no burst yet. What comes, or goes with a burst, counts a cycle
         # later: the splitter rests a cycle after each burst.
         there = Signal(signed(ceil_log2(2 * WRITTEN + 2) + 1))
@@ -246,9 +253,12 @@ class WriteEngine(wiring.Component):
             requests.o.ready.eq(port.awready),
         ]
 
-        count = Signal(len(burst.n_less_1))
-        take, final = signals("take final")
+    def _send(self, m, words):
+        """Beats of the oldest burst; with `ends` a flag: a range did not end where its beats do."""
+        to_send, port = self.to_send, self.port
         head = to_send.o.p
+        count = Signal(len(head.n_less_1))
+        take, final = signals("take final")
         m.d.comb += [
             final.eq(count == head.n_less_1),
             words.ready.eq(to_send.o.valid & (head.refused | port.wready)),
@@ -261,13 +271,16 @@ class WriteEngine(wiring.Component):
         ]
         with m.If(take):
             m.d.sync += count.eq(Mux(final, 0, count + 1))
+        if not self.ends:
+            return None
+        misplaced = Signal()
+        with m.If(take & (words.p.last != (final & head.ends))):
+            m.d.sync += misplaced.eq(1)
+        return misplaced
 
-        wrong = store.astray | splitter.astray
-        if self.ends:
-            misplaced = Signal()
-            with m.If(take & (words.p.last != (final & head.ends))):
-                m.d.sync += misplaced.eq(1)
-            wrong |= misplaced
+    def _hear(self, m, wrong):
+        """Answers, in the order of bursts: `done` with the last one of a range."""
+        awaited, port = self.awaited, self.port
         answer, failed, good = signals("answer failed good")
         m.d.comb += [
             port.bready.eq(awaited.o.valid & ~awaited.o.p.refused),
@@ -281,4 +294,3 @@ class WriteEngine(wiring.Component):
         ]
         with m.If(answer):
             m.d.sync += failed.eq(~good & ~awaited.o.p.ends)
-        return m

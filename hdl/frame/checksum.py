@@ -131,7 +131,6 @@ class FrameCheck(wiring.Component):
                 "tail": tail_width,
             }
         )
-        depth = 2 + self.n_levels
         now = Signal(ended)
         m.d.comb += [
             now.fate.eq(info.fate),
@@ -144,14 +143,18 @@ class FrameCheck(wiring.Component):
             now.unsummed.eq(info.unsummed),
             now.tail.eq(tail),
         ]
+        self._add_up(m, summed, info.pseudo, now, push, first, last & ~flags["gone"])
+        return m
+
+    def _add_up(self, m, summed, pseudo, now, push, first, lasts):
+        """Sums of beats to those of frames, folded; `now` and the flags go along with them."""
+        depth, ended = 2 + self.n_levels, now.shape()
         beside, pushes, firsts = now, push, first
-        lasts = last & ~flags["gone"]
         for k in range(depth):
             beside = _later(m, beside, f"beside{k}", shape=ended)
             pushes = _later(m, pushes, f"push{k}", reset=True)
             firsts = _later(m, firsts, f"first{k}")
             lasts = _later(m, lasts, f"last{k}", reset=True)
-        pseudo = info.pseudo
         for k in range(depth):
             pseudo = _later(m, pseudo, f"pseudo{k}")
 
@@ -166,7 +169,6 @@ class FrameCheck(wiring.Component):
             lasts = _later(m, lasts, f"ended{k}", reset=True)
 
         self._judge(m, beside, lasts, folds[:16] != 0xFFFF)
-        return m
 
     def _sum(self, m, index, inside, beat_data):
         """Sum of a beat's words of the segment; `inside` : its bytes that are not behind the end.

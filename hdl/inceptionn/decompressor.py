@@ -228,7 +228,7 @@ class Decompressor(wiring.Component):
         Only the end of a unit is decided while its beat is at the port, as in the compressor; in
         the third register it is known what a beat is. Returns the banks.
         """
-        coded, planner = self.coded, self.planner
+        coded = self.coded
         self.rooms = {
             "rows": Room(self.depth, largest=self.n_rows, lag=LAG),
             "tag_rows": Room(self.tag_depth, largest=self.n_tag_rows, lag=LAG),
@@ -237,7 +237,7 @@ class Decompressor(wiring.Component):
         m.submodules.tokens = tokens = PairQueue(1, N_UNITS)
         m.submodules.token_ahead = token_ahead = Slice(1)
         wiring.connect(m, tokens.o, token_ahead.i)
-        wiring.connect(m, token_ahead.o, planner.tag_rows)
+        wiring.connect(m, token_ahead.o, self.planner.tag_rows)
 
         space, accept, end = signals("space accept end")
         needs, arrivals = self._arrivals(m)
@@ -266,6 +266,11 @@ class Decompressor(wiring.Component):
             "more": more_than(arrival.unit.beats),
         }
         flags, values = registers(m, flags, values, 3)
+        return self._rows(m, stored, details, tokens, arrivals, flags, values)
+
+    def _rows(self, m, stored, details, tokens, arrivals, flags, values):
+        """Where a beat goes, and what planner and verdict hear of it; returns the banks."""
+        planner = self.planner
         unit, index = data.View(self.arrival, values["arrival"]).unit, values["index"]
         # the unit has had all its beats, or tags, and goes on
         over, past_tags = signals("over past_tags")
@@ -297,7 +302,6 @@ class Decompressor(wiring.Component):
             stored.i.p.eq(~over & values["final"] & ~values["drop"]),
         ]
 
-        # The beat in one more register, then in the stores, whose parts lie all over the device.
         at = (first_row + index)[: len(row)]
         odd = row[0] ^ index[0]  # not `at[0]`: that stands where the addresses do
         good = flags["valid"] & ~over & ~unit.wrong
@@ -307,6 +311,11 @@ class Decompressor(wiring.Component):
             "row": at,
             "tag_row": (tag_row + index)[: len(tag_row)],
         }
+        return self._write(m, enables, values)
+
+    def _write(self, m, enables, values):
+        """The beat in one more register, then in the stores, whose parts lie all over the chip."""
+        planner = self.planner
         enables, values = registers(m, enables, values, 4)
         banks = [Bank(32 * self.n_lanes, self.depth // 2) for _ in range(2)]
         for k, bank in enumerate(banks):

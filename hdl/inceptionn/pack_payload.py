@@ -84,7 +84,12 @@ def pack_payload(m, c, beat, tags, payload):
     m.d.comb += c.strays.eq(c.misplaced | c.merger.strays | stray)
     c.tail_addr = slot
 
-    # The unit's verdict and what the merger needs, when its tail is being written
+    _tell(m, c, ride, size, last, column)
+
+
+def _tell(m, c, ride, size, last, column):
+    """The unit's verdict and what the merger needs, when its tail is being written."""
+    packer = c.packer
     plan = data.View(c.plan, ride("plan", 2))
     unit = Signal(c.merger.unit, reset_less=True)
     total = delayed(m, size, 1, name="total")

@@ -17,8 +17,8 @@ from .lanes import SCALES, LaneDecoder
 
 def decode_rows(m, d, units, details, banks):
     """Issue one beat per cycle and take it through plan, banks, network and lanes."""
-    n, planner = d.n_lanes, d.planner
-    m.submodules.spreader = spreader = d.spreader
+    planner = d.planner
+    m.submodules.spreader = d.spreader
     m.submodules.outlet = outlet = d.outlet
     wiring.connect(m, outlet.o, wiring.flipped(d.floats))
     issue, done = signals("issue done")
@@ -70,9 +70,19 @@ def decode_rows(m, d, units, details, banks):
     m.d.sync += plan_addr.eq(base + delayed(m, index, late, name="index"))
     m.d.comb += planner.plan_addr.eq(plan_addr)
     plan = data.View(planner.layout, delayed(m, planner.plan, 1, name="plan"))
-    column = ceil_log2(d.n_bytes)
+    tags = _columns(m, d, banks, plan)
+    _lanes(m, d, tags, unit.scales, late)
+    m.d.comb += [
+        outlet.come.eq(delayed_flag(m, issue, d.float_cycle, name="come")),
+        outlet.beat.last.eq(delayed(m, final, d.float_cycle + 1, name="last")),
+    ]
 
-    # Window: a column comes from the row of the beat's first byte, or from the next
+
+def _columns(m, d, banks, plan):
+    """The window of a beat: a column comes from the row of its first byte, or from the next; its
+    tags.
+    """
+    n, spreader, column = d.n_lanes, d.spreader, ceil_log2(d.n_bytes)
     wait = d.start_cycle - d.plan_cycle
     for bank, row in zip(banks, (plan.even, plan.odd), strict=True):
         addr = delayed(m, row, d.column_cycle - 6 - d.plan_cycle, name="row")
@@ -94,10 +104,14 @@ def decode_rows(m, d, units, details, banks):
         spreader.tags.eq(tags),
         spreader.columns.eq(columns),
     ]
+    return tags
 
-    # Lanes; the unit's settings go to four lanes from one register
+
+def _lanes(m, d, tags, scales, late):
+    """Lanes; the unit's settings, `late` cycles after its beat, go to four from one register."""
+    n, spreader, outlet = d.n_lanes, d.spreader, d.outlet
     tags = delayed(m, tags, spreader.latency, name="tags_late")
-    known = delayed(m, unit.scales, d.payload_cycle - late, name="scales")
+    known = delayed(m, scales, d.payload_cycle - late, name="scales")
     for lane in range(n):
         if lane % 4 == 0:
             kept = {"keep_register": 1}
@@ -110,7 +124,3 @@ def decode_rows(m, d, units, details, banks):
             decoder.scales.eq(held),
             outlet.beat.data.word_select(lane, 32).eq(decoder.float),
         ]
-    m.d.comb += [
-        outlet.come.eq(delayed_flag(m, issue, d.float_cycle, name="come")),
-        outlet.beat.last.eq(delayed(m, final, d.float_cycle + 1, name="last")),
-    ]

@@ -109,7 +109,7 @@ class GradientPath(wiring.Component):
         )
         m.submodules.frames = frames = FIFO(entered, N_FRAMES)
         self._enter(m, store, frames)
-        self._leave(m, store, frames, entered)
+        self._leave(m, store, self._decide(m, frames))
         return m
 
     def _enter(self, m, store, frames):
@@ -173,9 +173,9 @@ class GradientPath(wiring.Component):
         if self.meta_width:
             m.d.comb += frames.i.p.meta.eq(frames_ahead.o.p.meta)
 
-    def _leave(self, m, store, frames, entered):
-        """Decides what leaves, computes the new head, and puts the frame together."""
-        n, codec = self.n_bytes, self.codec
+    def _decide(self, m, frames):
+        """Decides what leaves, and computes its new head."""
+        codec = self.codec
         results = codec.verdicts if self.receive else codec.sizes
         beside = data.StructLayout(
             {
@@ -216,7 +216,11 @@ class GradientPath(wiring.Component):
             math.i.p.rest.meta.eq(frame.meta),
         ]
         m.d.sync += [self.counted.eq(math.i.valid & math.i.ready), self.fate.eq(fate)]
+        return math
 
+    def _leave(self, m, store, math):
+        """Puts frames together, as `math` says."""
+        n, codec = self.n_bytes, self.codec
         # Three copies of the job, for the three places along the way out.
         m.submodules.reads = reads = FIFO(ReadJob(), 16)
         m.submodules.patches = patches = FIFO(Patch(self.max_floats), 16)

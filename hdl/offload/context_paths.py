@@ -194,6 +194,21 @@ class PacketPick(wiring.Component):
         m.submodules.answers = answers = Slice(PacketHead, half_rate=True)
         wiring.connect(m, picked.o, wiring.flipped(self.heads))
         wiring.connect(m, answers.o, wiring.flipped(self.replies))
+        room, wins, talkers = self._pick(m, picked.i, owners.i)
+        self._follow(m, owners.o, room, wins, talkers)
+        self._reply(m, answers.i)
+        for source in reversed(list(sources)):
+            with m.If(source.echoed):
+                m.d.comb += [self.echoed.eq(1), self.echo.eq(source.echo)]
+            with m.If(source.path_mark.valid):
+                m.d.comb += self.path_mark.eq(source.path_mark)
+        return m
+
+    def _pick(self, m, picked, owners):
+        """Whose head is next, and whose beats follow: (there is room for one, whose it is, the same
+        if it has beats).
+        """
+        n, sources = self.n, self.sources
         older = ages(m, self.started)
         offers, first = signals("offers first", n)  # first: none that offers goes before
         before = [[Signal(name=f"before{i}_{j}") for j in range(n)] for i in range(n)]
@@ -215,19 +230,23 @@ class PacketPick(wiring.Component):
             ),
         ]
         index, any_first = self._encoded(m, first, "index")
-        room = picked.i.ready & owners.i.ready
+        room = picked.ready & owners.ready
         head = Array(source.heads.p.as_value() for source in sources)[index]
         # whose head leaves; the same, if beats follow it
         wins, talkers = signals("wins talkers", n)
         m.d.comb += [
             wins.eq(Cat(first[k] & ~first[:k].any() for k in range(n))),
             talkers.eq(wins & Cat(has_payload(source.heads.p) for source in sources)),
-            picked.i.valid.eq(any_first & owners.i.ready),
-            picked.i.p.as_value().eq(head),
-            owners.i.valid.eq(room & talkers.any()),
-            owners.i.payload.eq(index),
+            picked.valid.eq(any_first & owners.ready),
+            picked.p.as_value().eq(head),
+            owners.valid.eq(room & talkers.any()),
+            owners.payload.eq(index),
         ]
-        owner = owners.o
+        return room, wins, talkers
+
+    def _follow(self, m, owner, room, wins, talkers):
+        """Beats of the packets that were picked, in their order."""
+        sources = self.sources
         for k, source in enumerate(sources):
             mine = owner.valid & (owner.payload == k)
             m.d.comb += [
@@ -257,25 +276,22 @@ class PacketPick(wiring.Component):
             owner.ready.eq(self.payload.valid & self.payload.ready & self.payload.p.last),
         ]
 
-        talks = Signal(n)
+    def _reply(self, m, answers):
+        """Answers, which have no beats: the first that is there."""
+        sources = self.sources
+        talks = Signal(self.n)
         m.d.comb += talks.eq(Cat(source.replies.valid for source in sources))
         which, any_talks = self._encoded(m, talks, "which")
         m.d.comb += [
-            answers.i.valid.eq(any_talks),
-            answers.i.p.as_value().eq(
+            answers.valid.eq(any_talks),
+            answers.p.as_value().eq(
                 Array(source.replies.p.as_value() for source in sources)[which]
             ),
             *(
-                source.replies.ready.eq(answers.i.ready & (which == k))
+                source.replies.ready.eq(answers.ready & (which == k))
                 for k, source in enumerate(sources)
             ),
         ]
-        for source in reversed(list(sources)):
-            with m.If(source.echoed):
-                m.d.comb += [self.echoed.eq(1), self.echo.eq(source.echo)]
-            with m.If(source.path_mark.valid):
-                m.d.comb += self.path_mark.eq(source.path_mark)
-        return m
 
     def _encoded(self, m, bits, name):
         """(Number of the lowest bit that is 1, whether there is one.)."""

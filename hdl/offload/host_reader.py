@@ -91,6 +91,13 @@ class HostReader(wiring.Component):
             ended.eq(self.values.valid & self.values.ready & self.values.p.last),
         ]
         over = Signal()  # the oldest READ, and what there was to be told
+        failed = self._follow(m, takes, over)
+        self._answer(m, waiting.o, ended, failed, over)
+        return m
+
+    def _follow(self, m, takes, over):
+        """How many are under way, and whether memory has failed one of them."""
+        engine = self.engine
         n_under_way = Signal(range(N_READS + 4))
         m.d.sync += n_under_way.eq(n_under_way + takes - over)
         m.d.comb += self.busy.eq(n_under_way != 0)
@@ -102,7 +109,10 @@ class HostReader(wiring.Component):
                 m.d.sync += failed.eq(0)
             with m.If(self.opens):
                 m.d.sync += self.spoiled.eq(0)
+        return failed
 
+    def _answer(self, m, waiting, ended, failed, over):
+        """Heads of a READ's answers, in pieces of `unit`, then its end."""
         head = self.heads.p
         address = Signal(48)
         left = Signal(17)
@@ -115,13 +125,13 @@ class HostReader(wiring.Component):
         ]
         with m.FSM() as fsm:
             with m.State("wait"):
-                m.d.comb += waiting.o.ready.eq(1)
+                m.d.comb += waiting.ready.eq(1)
                 m.d.sync += [
-                    address.eq(waiting.o.p.address),
-                    seq.eq(waiting.o.p.seq),
-                    left.eq(Cat(0, 0, (waiting.o.p.elems + 3)[2:])),
+                    address.eq(waiting.p.address),
+                    seq.eq(waiting.p.seq),
+                    left.eq(Cat(0, 0, (waiting.p.elems + 3)[2:])),
                 ]
-                with m.If(waiting.o.valid):
+                with m.If(waiting.valid):
                     m.next = "data"
             with m.State("data"):
                 m.d.comb += [
@@ -153,4 +163,3 @@ class HostReader(wiring.Component):
                 with m.If(self.heads.ready):
                     m.next = "wait"
         with_exit(fsm)
-        return m

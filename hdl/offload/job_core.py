@@ -194,6 +194,14 @@ class JobCore(OffloadCore):
     def _gate(self):
         return PacketGate(self.n_bytes, self.n_ports, n_contexts=self.n_engines)
 
+    def _clerk(self):
+        return JobClerk(
+            self.n_bytes, self.address_width, n_ranks=self.n_ranks, n_packets=self.n_packets,
+            max_elems=self.max_elems, n_tables=self.n_tables, n_contexts=self.n_active,
+            inc=self.inc, bf16=self.bf16, scale=self.scale, maxima=self.maxima, thc=self.thc,
+            gives_up=self.gives_up, feedback=self.feedback,
+        )  # fmt: skip
+
     def elaborate(self, platform):
         m = Module()
         n, width = self.n_bytes, self.address_width
@@ -203,12 +211,7 @@ class JobCore(OffloadCore):
         m.submodules.queue = queue = JobQueue()
         m.submodules.renewal = self.renewal = renewal = Renewal()
         self.keepers = Keepers(renewal)
-        clerk = JobClerk(
-            n, width, n_ranks=self.n_ranks, n_packets=self.n_packets, max_elems=self.max_elems,
-            n_tables=self.n_tables, n_contexts=self.n_active, inc=self.inc, bf16=self.bf16,
-            scale=self.scale, maxima=self.maxima, thc=self.thc, gives_up=self.gives_up,
-            feedback=self.feedback,
-        )  # fmt: skip
+        clerk = self._clerk()
         m.submodules.clerk = self.with_renewal(clerk)
         runners = [JobContext(n, width, pooled=self.pooled) for _ in range(self.n_active)]
         for k, runner in enumerate(runners):

@@ -21,8 +21,6 @@ from .job_records import half_of_residual
 from .memory_side import RESIDUALS, memory_ports
 from .thc_passes import KINDS, ThcPasses
 
-_OF_A_JOB = "norm", "thc", "code", "coded", "bf16", "mean", "largest"
-
 
 def users_of(m, core, runners, clerk, passes):
     """For each engine its job and controls, and where its ``report`` goes: its
@@ -134,25 +132,43 @@ def run_engine(m, core, k, user, steer, pick):
     m.submodules[f"engine{k}"] = ResetInserter(user.reset | core.renewal.anew)(engine)
     wiring.connect(m, steer.heads[k], engine.arrivals)
     wiring.connect(m, steer.data[k], engine.values)
-    source, job, report = pick.sources[k], user.job, user.report
+    source, job = pick.sources[k], user.job
     wiring.connect(m, engine.heads, source.heads)
     wiring.connect(m, engine.payload, source.payload)
     wiring.connect(m, engine.replies, source.replies)
     round_ = Signal(Round)
-    setup = engine.setup
-    table = job.table
     of_norms, of_sums = Signal(name=f"of_norms{k}"), Signal(name=f"of_sums{k}")
     halves = Signal(name=f"halves{k}")
-    is_thc = job.job.codec == JobCodec.THC
     m.d.comb += [
         *same(source, engine, "echoed echo path_mark"),
         pick.layers[k].eq(job.job.layer),
         pick.started[k].eq(user.taken),
         pick.pause[k].eq(user.controls.pause),
-        report.sending.eq(pick.sending[k]),
+        user.report.sending.eq(pick.sending[k]),
         *same(engine, core, "table_en table_addr table_data place_en place_addr place_data"),
         *same(engine, core, "tag_write level_write" if core.bits > 4 else "tag_write"),
         engine.round.eq(round_),
+        *_round_of(core, user, round_, of_norms),
+        *_schedule_of(core, engine, job, of_norms),
+        engine.start.eq(user.controls.start),
+        engine.clear.eq(user.controls.clear),
+        engine.n_clear.eq(job.n_numbers),
+        *_told(engine, user.report),
+        *_bound(core, engine, user, of_norms),
+        *_memory_of(core, k, job),
+    ]
+    stages = _code(m, core, k, user, round_, halves)
+    if core.thc:
+        m.d.comb += engine.check.eq(user.check)
+        m.d.sync += [of_norms.eq(stages.norms), of_sums.eq(stages.sums)]
+        _use_scratch(m, engine, user, of_norms, of_sums)
+
+
+def _round_of(core, user, round_, of_norms):
+    """What a round is, but for its codec: the card's, and what its job says."""
+    job = user.job
+    all_matter = Mux(job.job.p_q16 == 0, 0, core.round.tags.back_layer_start)
+    return [
         round_.eq(core.round),
         round_.armed.eq(user.context.armed),
         round_.over.eq(0),
@@ -160,76 +176,95 @@ def run_engine(m, core, k, user, steer, pick):
         round_.gen.eq(user.context.gen),
         round_.geometry.eq(Mux(of_norms, job.norms, job.geometry)),
         round_.layer.eq(job.job.layer),
-        *([round_.tags.back_layer_start.eq(
-            Mux(job.job.p_q16 == 0, 0, core.round.tags.back_layer_start)
-        )] if core.gives_up else [round_.at_share.eq(0)]),
+        round_.tags.back_layer_start.eq(all_matter) if core.gives_up else round_.at_share.eq(0),
+    ]
+
+
+def _schedule_of(core, engine, job, of_norms):
+    """Its table, and what of that there is to do."""
+    setup, table = engine.setup, job.table
+    return [
         engine.table.eq(job.job.table),
         engine.peers.eq(Array(one.as_value() for one in core.peers)[engine.table]),
-        *(setup[name].eq(table[name])
-          for name in ("rows", "peers", "lockstep", "chunks", "stride", "repeats",
-                       "iterations")),
+        *same(setup, table, "rows peers lockstep chunks stride repeats iterations"),
         setup.live.eq(Mux(of_norms, job.norms_live, job.live)),
         setup.sums_stay.eq(
             (table.collective == Collective.REDUCE_SCATTER)
             | (table.collective == Collective.REDUCE)
         ),
-        engine.start.eq(user.controls.start),
-        engine.clear.eq(user.controls.clear),
-        engine.n_clear.eq(job.n_numbers),
+    ]
+
+
+def _told(engine, report):
+    """What its context hears of it."""
+    return [
         report.clearing.eq(engine.clearing),
         report.finished.eq(engine.finished),
-        report.failed.eq(
-            engine.refused.any() | engine.failed.any() | (engine.status.fault != 0)
-        ),
+        report.failed.eq(engine.refused.any() | engine.failed.any() | (engine.status.fault != 0)),
         report.progress.eq(engine.progress),
         report.row.eq(engine.status.row),
         report.leaves.eq(engine.leaves),
-        *_bound(core, engine, user, of_norms),
-        engine.regions[0].first.eq(job.source),
-        engine.regions[0].n_beats.eq(job.n_beats),
-        engine.regions[1].first.eq(job.result),
-        engine.regions[1].n_beats.eq(job.n_beats),
+    ]
+
+
+def _memory_of(core, k, job):
+    """Gradient and result of the job, landing areas of the engine."""
+    engine = core.engines[k]
+    own, result, landing = engine.regions
+    return [
+        own.first.eq(job.source),
+        own.n_beats.eq(job.n_beats),
+        result.first.eq(job.result),
+        result.n_beats.eq(job.n_beats),
         engine.area.eq(job.area),
-        engine.regions[2].first.eq(core.landings[k]),
-        engine.regions[2].n_beats.eq(core.landing),
-    ]  # fmt: skip
+        landing.first.eq(core.landings[k]),
+        landing.n_beats.eq(core.landing),
+    ]
+
+
+def _code(m, core, k, user, round_, halves):
+    """How a round's packets are coded; whether it is one of norms, or of sums of THC."""
+    job, table = user.job.job, user.job.table
+    is_thc = job.codec == JobCodec.THC
     norms = is_thc & (user.controls.stage == NORMS)
     sums = is_thc & (user.controls.stage != NORMS)
     codec = Signal.like(round_.codec, name=f"codec{k}")
     m.d.comb += [
         round_.codec.n.eq(table.leaves),
         *([round_.codec.bits.eq(core.thc_rules.bits)] if core.bits > 4 else []),
-        *(round_.codec[name].eq(codec[name]) for name in _OF_A_JOB),
+        *same(round_.codec, codec, "norm thc code coded bf16 mean largest"),
         round_.bf16.eq(halves),
     ]
     m.d.sync += [  # a cycle before the engine starts: much of what it decides begins here
         codec.norm.eq(norms),
         codec.thc.eq(sums),
         codec.code.eq(Mux(sums, table.code, 0)),
-        codec.coded.eq(job.job.codec == JobCodec.INCEPTIONN),
-        codec.bf16.eq(job.job.codec == JobCodec.RAW16),
-        codec.mean.eq((job.job.op == Operation.MEAN) & ~is_thc),
-        codec.largest.eq(job.job.op == Operation.MAX),
-        halves.eq((job.job.kind == Kind.BF16) & ~is_thc),
+        codec.coded.eq(job.codec == JobCodec.INCEPTIONN),
+        codec.bf16.eq(job.codec == JobCodec.RAW16),
+        codec.mean.eq((job.op == Operation.MEAN) & ~is_thc),
+        codec.largest.eq(job.op == Operation.MAX),
+        halves.eq((job.kind == Kind.BF16) & ~is_thc),
     ]
-    if not core.thc:
-        return
-    m.d.comb += engine.check.eq(user.check)
-    m.d.sync += [of_norms.eq(norms), of_sums.eq(sums)]
+    return SimpleNamespace(norms=norms, sums=sums)
+
+
+def _use_scratch(m, engine, user, of_norms, of_sums):
+    """In rounds of THC memory is the context's scratch, for both ends of what is summed."""
+    job, places = user.job, user.places
     own, result = engine.regions[0], engine.regions[1]
     with m.If(of_norms):
         m.d.comb += [
-            own.first.eq(user.places.own_norms),
+            own.first.eq(places.own_norms),
             own.n_beats.eq(job.at_norms),
-            result.first.eq(user.places.norms),
+            result.first.eq(places.norms),
             result.n_beats.eq(job.at_norms),
             engine.area.eq(job.at_norms),
         ]
     with m.Elif(of_sums):
         m.d.comb += [
-            own.first.eq(user.places.indices),
+            own.first.eq(places.indices),
             own.n_beats.eq(job.at_sums - job.at_indices),
-            result.first.eq(user.places.sums),
+            result.first.eq(places.sums),
             result.n_beats.eq(job.area),
         ]
 

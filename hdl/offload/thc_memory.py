@@ -151,8 +151,7 @@ class BlockReader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n, lanes = self.n_bytes, self.n_bytes // 4
-        m.submodules.engine = engine = ReadEngine(n, self.address_width, n_regions=2)
+        m.submodules.engine = engine = ReadEngine(self.n_bytes, self.address_width, n_regions=2)
         wiring.connect(m, engine.port, wiring.flipped(self.port))
         m.submodules.kinds = kinds = self.kinds
         m.submodules.words = words = self.words
@@ -160,8 +159,13 @@ class BlockReader(wiring.Component):
             engine.regions.eq(self.regions),
             self.failed.eq(engine.refused | engine.failed),
         ]
+        self._ask(m, engine.ranges, kinds.i)
+        self._hand_out(m, engine.beats, kinds.o, words)
+        return m
 
-        # ranges: norms of the first blocks; then in turns those of the next, and the values before
+    def _ask(self, m, ranges, kind):
+        """Norms of the first blocks; then in turns those of the next, and the values before."""
+        n, lanes = self.n_bytes, self.n_bytes // 4
         beats_width, blocks_width = self.widths
         group = Signal(range(BLOCK + 1))  # of values: in beats
         left = Signal(beats_width)
@@ -171,7 +175,7 @@ class BlockReader(wiring.Component):
             Signal(norms_width(n, blocks_width), name=s) for s in ("asked", "n_norms")
         )
         all_asked = Signal(reset_less=True)  # asked == n_norms
-        ranges, ready = engine.ranges, engine.ranges.ready & kinds.i.ready
+        ready = ranges.ready & kind.ready
         m.d.comb += part.eq(Mux(left < group, left, group))
         m.d.sync += n_norms.eq((self.n_blocks + (lanes - 1)) >> ceil_log2(lanes))
         for k in range(3):
@@ -188,18 +192,18 @@ class BlockReader(wiring.Component):
             with m.State("SETTLE"):
                 m.next = "FIRST"
             with m.State("FIRST"):
-                m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
-                m.d.comb += [kinds.i.payload.eq(1), ranges.p.n_beats.eq(1)]
+                m.d.comb += [ranges.valid.eq(kind.ready), kind.valid.eq(ranges.ready)]
+                m.d.comb += [kind.payload.eq(1), ranges.p.n_beats.eq(1)]
                 with m.If(ready):
                     m.d.sync += [asked.eq(1), all_asked.eq(n_norms == 1)]
                     m.next = "NORMS"
             with m.State("NORMS"):
                 m.d.comb += [ranges.p.offset.eq(asked), ranges.p.n_beats.eq(1)]
-                m.d.comb += kinds.i.payload.eq(1)
+                m.d.comb += kind.payload.eq(1)
                 with m.If(all_asked):
                     m.next = "VALUES"
                 with m.Else():
-                    m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
+                    m.d.comb += [ranges.valid.eq(kind.ready), kind.valid.eq(ranges.ready)]
                     with m.If(ready):
                         m.d.sync += [asked.eq(asked + 1), all_asked.eq(asked + 1 == n_norms)]
                         m.next = "VALUES"
@@ -211,7 +215,7 @@ class BlockReader(wiring.Component):
                     with m.If(all_asked):
                         m.next = "DONE"
                 with m.Else():
-                    m.d.comb += [ranges.valid.eq(kinds.i.ready), kinds.i.valid.eq(ranges.ready)]
+                    m.d.comb += [ranges.valid.eq(kind.ready), kind.valid.eq(ranges.ready)]
                     with m.If(ready):
                         m.d.sync += [left.eq(left - part), offset.eq(offset + part)]
                         m.next = "NORMS"
@@ -219,14 +223,17 @@ class BlockReader(wiring.Component):
                 pass
         with_exit(fsm)
 
-        beats, is_norm = engine.beats, kinds.o.payload
+    def _hand_out(self, m, beats, kind, words):
+        """Beats that came, each by its `kind`; norms one by one, with their numbers."""
+        lanes, (_, blocks_width) = self.n_bytes // 4, self.widths
+        is_norm = kind.payload
         m.d.comb += [
             words.i.payload.eq(beats.p.data),
-            words.i.valid.eq(beats.valid & kinds.o.valid & is_norm),
+            words.i.valid.eq(beats.valid & kind.valid & is_norm),
             self.beats.p.eq(beats.p),
-            self.beats.valid.eq(beats.valid & kinds.o.valid & ~is_norm),
-            beats.ready.eq(kinds.o.valid & Mux(is_norm, words.i.ready, self.beats.ready)),
-            kinds.o.ready.eq(beats.valid & beats.ready & beats.p.last),
+            self.beats.valid.eq(beats.valid & kind.valid & ~is_norm),
+            beats.ready.eq(kind.valid & Mux(is_norm, words.i.ready, self.beats.ready)),
+            kind.ready.eq(beats.valid & beats.ready & beats.p.last),
         ]
         number = Signal(blocks_width)
         place = Signal(ceil_log2(lanes))
@@ -242,7 +249,6 @@ class BlockReader(wiring.Component):
         ]
         with m.If(there & near.i.ready):
             m.d.sync += number.eq(number + 1)
-        return m
 
 
 class BurstWriter(wiring.Component):

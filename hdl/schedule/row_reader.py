@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -289,22 +291,26 @@ class RowReader(wiring.Component):
 
     def _judge(self, m, fields, first, active, fetched, index, odd_turn):
         """From the place of a row to (it is one to be done, the Row), or a fault: 4 cycles."""
-        layout, setup = self.layout, self.setup
-        width = self._chunk_width()
+        layout = self.layout
         sends = [fields[f"send{i}"] for i in range(layout.n_sends)]
         n_valid = sum((send[0] for send in sends[1:]), sends[0][0])
         is_nop, is_gather, is_reduce = (fields["op"] == op for op in (NOP, GATHER, REDUCE))
         alone = n_valid == 0
+        odd = (is_gather & alone) | (is_reduce & (n_valid > 1)) | (fields["op"] == 3)
 
         def register(name, value, cycles=1):
             return delayed(m, value, cycles, name=f"judged_{name}")
 
+        judged = self._verdict(m, register, fields, first, active, fetched, sends, is_nop, odd)
+        return self._row(m, register, fields, judged, index, odd_turn, sends, is_gather, alone)
+
+    def _verdict(self, m, register, fields, first, active, fetched, sends, is_nop, odd):
+        """What is wrong with a row, and which chunks of it there are: 3 cycles."""
+        setup, width = self.setup, self._chunk_width()
         # What is wrong, whatever the chunks
         last = register("last", first + fields["count"])[: width + 1]
         nop = register("nop", is_nop)
-        odd = register(
-            "odd", (is_gather & alone) | (is_reduce & (n_valid > 1)) | (fields["op"] == 3)
-        )
+        odd = register("odd", odd)
         stranger = register("stranger", Cat(send[0] & (send[1:] >= setup.peers) for send in sends))
         # Where the chunks end
         first1 = register("first", first)
@@ -335,8 +341,14 @@ class RowReader(wiring.Component):
             m.d.sync += fault.eq(FAULTS.index("operation"))
         with m.Elif(strange):
             m.d.sync += fault.eq(FAULTS.index("peer"))
+        return SimpleNamespace(
+            valid=valid, keep=keep, bad=bad, fault=fault, nop=nop2, chunk=chunk, shrunk=shrunk
+        )
 
-        # The row
+    def _row(self, m, register, fields, judged, index, odd_turn, sends, is_gather, alone):
+        """(It is one to be done, the Row), or a fault, a cycle behind its verdict."""
+        layout, setup = self.layout, self.setup
+        valid, keep, bad, chunk = judged.valid, judged.keep, judged.bad, judged.chunk
         late = {name: register(name, value, 3) for name, value in fields.items()}
         turn3 = register("odd_turn", odd_turn, 3)
         # Iteration and step of the last row that was good: of the one just before, or one earlier
@@ -351,7 +363,7 @@ class RowReader(wiring.Component):
         row = Signal(self.shape)
         m.d.comb += row.eq(plain)
         gather, alone3 = register("gather", is_gather, 3), register("alone", alone, 3)
-        nop3 = register("nop3", nop2)
+        nop3 = register("nop3", judged.nop)
         m.d.comb += [
             good.eq(valid & keep & ~bad & ~failed),
             self.vanished.eq(valid & ~good),
@@ -362,7 +374,7 @@ class RowReader(wiring.Component):
             plain.message.gather.eq(gather),
             plain.message.terminal.eq(~gather & alone3),
             plain.message.first.eq(chunk),
-            plain.message.count.eq(shrunk - chunk),
+            plain.message.count.eq(judged.shrunk - chunk),
             Value.cast(plain.message.sends).eq(Cat(late[f"send{i}"] for i in range(len(sends)))),
             plain.nop.eq(nop3),
             plain.steps.eq(late["count"]),
@@ -376,7 +388,7 @@ class RowReader(wiring.Component):
             plain.message.wait.eq(Mux(nop3, 0, late["wait"])),
             plain.free.eq(free),
             self.failing.eq(valid & ~failed & bad),
-            self.fault.eq(fault),
+            self.fault.eq(judged.fault),
             self.fault_row.eq(register("index_at_fault", index, 3)),
             self.fault_chunk.eq(chunk),
         ]

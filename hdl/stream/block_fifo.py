@@ -118,10 +118,19 @@ class BlockFIFO(wiring.Component):
         m.submodules.ring = ram = self.ram
         m.submodules.prefetch = prefetch = self.prefetch
         wiring.connect(m, prefetch.o, wiring.flipped(self.o))
-
-        commit, discard = (self.commit, self.discard) if self.commits else (1, 0)
         push = Signal()
         after = Signal.like(self.head)
+        self._write(m, ram, push, after)
+        if self.never_full:
+            m.d.comb += self.i.ready.eq(1)
+        else:
+            self._admit(m, push)
+        self._read(m, ram, prefetch, push, after)
+        return m
+
+    def _write(self, m, ram, push, after):
+        """Beats that come, into the RAM; a frame that is discarded is overwritten."""
+        commit, discard = (self.commit, self.discard) if self.commits else (1, 0)
         m.d.comb += [push.eq(self.i.valid & self.i.ready), after.eq(self.head + 1)]
         with m.If(push):
             m.d.sync += self.head.eq(Mux(discard, self.mark, after))
@@ -140,49 +149,54 @@ class BlockFIFO(wiring.Component):
             ram.write_data.eq(self.written),
         ]
 
+    def _admit(self, m, push):
+        """`i.ready` by what was free, less what has come since then."""
         p, (q, r) = push, self.pushed
-        if self.never_full:
-            m.d.comb += self.i.ready.eq(1)
-        else:
-            m.d.sync += [
-                self.free.eq((self.tail ^ self.n_slots) - self.head),
-                self.room.eq(_thermometer(self.free, 4)),
-                self.i.ready.eq(
-                    self.room[3]
-                    | (self.room[2] & ~(p & q & r))
-                    | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
-                    | (self.room[0] & ~(p | q | r))
-                ),
-            ]
+        m.d.sync += [
+            self.free.eq((self.tail ^ self.n_slots) - self.head),
+            self.room.eq(_thermometer(self.free, 4)),
+            self.i.ready.eq(
+                self.room[3]
+                | (self.room[2] & ~(p & q & r))
+                | (self.room[1] & ~((p & q) | (p & r) | (q & r)))
+                | (self.room[0] & ~(p | q | r))
+            ),
+        ]
 
+    def _watch(self, m, prefetch, push, after, issue, goes):
+        """Parities of all that tells where beats are; what is wrong stops the queue."""
+        with m.If(push):
+            m.d.sync += self.head_odd.eq(after.xor())
+        positions = (self.head, self.head_odd, self.write_addr, self.write_odd)
+        positions += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
+        too_many = self.whole[-1] & self.whole[:-1].any()
+        m.d.comb += goes.eq(~Cat(self.issued, self.issued_odd).xor())
+        # else a beat that is none is offered, or one that was there never will be
+        ahead = Cat(self.issued, prefetch.waiting, self.o.valid).any()
+        miscounted = ahead == self.credits.all()
+        m.d.sync += [
+            self.write_odd.eq(self.head[:-1].xor()),
+            self.pushed_odd.eq(push ^ self.pushed[0]),
+            self.issued_odd.eq(issue ^ self.issued[0]),
+            self.stopped.eq(
+                self.stopped
+                | Cat(positions).xor()
+                | ~goes
+                | too_many
+                | prefetch.astray
+                | miscounted
+            ),
+        ]
+
+    def _read(self, m, ram, prefetch, push, after):
+        """Beats out of the RAM, as long as there are credits for the queue behind it."""
         issue = Signal()
         may_issue = Signal()
         refund = Signal()
         goes = Signal()  # what is told to come out of the memory does
         m.d.comb += goes.eq(1)
         if self.stops:
-            with m.If(push):
-                m.d.sync += self.head_odd.eq(after.xor())
-            positions = (self.head, self.head_odd, self.write_addr, self.write_odd)
-            positions += (self.tail, self.read_addr, self.pushed, self.pushed_odd)
-            too_many = self.whole[-1] & self.whole[:-1].any()
-            m.d.comb += goes.eq(~Cat(self.issued, self.issued_odd).xor())
-            # else a beat that is none is offered, or one that was there never will be
-            ahead = Cat(self.issued, prefetch.waiting, self.o.valid).any()
-            miscounted = ahead == self.credits.all()
-            m.d.sync += [
-                self.write_odd.eq(self.head[:-1].xor()),
-                self.pushed_odd.eq(push ^ self.pushed[0]),
-                self.issued_odd.eq(issue ^ self.issued[0]),
-                self.stopped.eq(
-                    self.stopped
-                    | Cat(positions).xor()
-                    | ~goes
-                    | too_many
-                    | prefetch.astray
-                    | miscounted
-                ),
-            ]
+            self._watch(m, prefetch, push, after, issue, goes)
         m.d.sync += [
             self.whole.eq(self.mark - self.tail),
             self.waiting.eq(_thermometer(self.whole, 3)),
@@ -206,4 +220,3 @@ class BlockFIFO(wiring.Component):
             m.d.sync += self.credits.eq(self.credits[1:])
         with m.Elif(refund & ~issue):
             m.d.sync += self.credits.eq(Cat(1, self.credits))
-        return m

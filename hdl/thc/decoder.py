@@ -108,7 +108,17 @@ class ThcDecoder(wiring.Component):
             room.give.eq(self.floats.valid & self.floats.ready),
         ]
 
-        rotate = self.rotate
+        self._rotate(m, unpacker)
+        self._scale(m, seeds, before_last)
+        m.d.comb += [
+            self.floats.valid.eq(self.results[0].o.valid),
+            self.floats.payload.eq(Cat(queue.o.payload for queue in self.results)),
+        ]
+        return m
+
+    def _rotate(self, m, unpacker):
+        """Sums, less what they have for each node, into the transform."""
+        lanes, rotate = self.lanes, self.rotate
         if not self.lends:
             m.submodules.rotate = rotate
         centered = Signal()
@@ -119,6 +129,9 @@ class ThcDecoder(wiring.Component):
             m.d.sync += value.eq((unpacker.values[lane] << 1) - self.offset)
             m.d.comb += rotate.i.payload[lane].eq(value)
 
+    def _scale(self, m, seeds, before_last):
+        """What leaves the transform, with its signs and the block's scale, to floats."""
+        lanes, rotate = self.lanes, self.rotate
         # the block's seeds are used two cycles after its rotated values come out
         _, turns_first, turns_last = block_beats(m, rotate.o.valid, before_last)
         now = data.View(Seeds, seeds.word)
@@ -157,11 +170,6 @@ class ThcDecoder(wiring.Component):
             ]
             (special,) = copied(m, Cat(nothing, infinite), 1, name=f"special{lane}")
             m.d.sync += word.eq(Mux(special[0], 0, Mux(special[1], QUIET_NAN, turned)))
-        m.d.comb += [
-            self.floats.valid.eq(self.results[0].o.valid),
-            self.floats.payload.eq(Cat(queue.o.payload for queue in self.results)),
-        ]
-        return m
 
     def _seeds(self, m):
         """Queue of what the blocks to come need, and a pulse for each that is known."""

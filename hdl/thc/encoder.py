@@ -139,7 +139,21 @@ class ThcEncoder(wiring.Component):
             signs.sign_word.eq(now.hashes.sign_word),
         ]
 
-        rotate = self.rotate
+        log4 = self._rotate(m, now, valid, signs)
+        packer = self._quantize(m, now, random, log4, levels)
+        m.d.comb += [
+            packed.i.valid.eq(packer.done),
+            packed.i.payload.eq(packer.octets),
+            room.give.eq(packer.merged + (packed.o.valid & packed.o.ready)),
+        ]
+        wiring.connect(m, packed.o, wiring.flipped(self.indices))
+        return m
+
+    def _rotate(self, m, now, valid, signs):
+        """Floats, scaled and with their signs, into the transform; copies of `log4` for the lanes
+        behind it, one for `NEAR` of them.
+        """
+        lanes, rotate = self.lanes, self.rotate
         if not self.lends:
             m.submodules.rotate = rotate
         m.d.comb += [
@@ -161,7 +175,13 @@ class ThcEncoder(wiring.Component):
                 scale.negate.eq(signs.signs[lane]),
                 rotate.i.payload[lane].eq(scale.o),
             ]
+        return log4[n_near:]
 
+    def _quantize(self, m, now, random, log4, levels):
+        """What leaves the transform to indices, and to `levels` unless that is None; returns their
+        packer.
+        """
+        lanes, rotate = self.lanes, self.rotate
         middle = Signal(8, reset_less=True)
         m.d.sync += middle.eq(1 << (self.bits - 1)[:3])
         dice = self._dice(m, random, delayed(m, now.scale.silent, random.latency, name="silent"))
@@ -182,7 +202,7 @@ class ThcEncoder(wiring.Component):
             (hushed,) = copied(m, silent, 1, name=f"hushed{lane}_")
             value = Signal(8, name=f"value{lane}", reset_less=True)
             m.d.comb += [
-                quantize.log4.eq(log4[n_near + lane // NEAR]),
+                quantize.log4.eq(log4[lane // NEAR]),
                 *same(quantize, self, "t_fixed unit write_en write_addr write_data"),
                 quantize.i.eq(rotate.o.payload[lane]),
                 quantize.random.eq(dice.word_select(lane, 8)),
@@ -195,13 +215,7 @@ class ThcEncoder(wiring.Component):
                 m.d.comb += levels.payload.word_select(lane, 8).eq(level)
         if levels is not None:
             m.d.comb += levels.valid.eq(packer.valid)
-        m.d.comb += [
-            packed.i.valid.eq(packer.done),
-            packed.i.payload.eq(packer.octets),
-            room.give.eq(packer.merged + (packed.o.valid & packed.o.ready)),
-        ]
-        wiring.connect(m, packed.o, wiring.flipped(self.indices))
-        return m
+        return packer
 
     def _levels(self, m, goes):
         """(Where levels wait, a flag that there is room for those of one more beat.)."""

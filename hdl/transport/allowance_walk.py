@@ -67,19 +67,16 @@ class AllowanceWalk(wiring.Component):
         indices = (elems * self.bits) >> 3 if self.varies else elems >> 1
         return Mux(self.thc, indices, elems << 2)
 
-    def elaborate(self, platform):
-        m = Module()
-        neighbor = Signal(range(N_NEIGHBORS))
-        chunk = Signal(CHUNK_WIDTH, reset_less=True)
+    def _add_up(self, m, neighbor, chunk, asks, whole, last):
+        """Leaves of `neighbor` behind its chunks, those of `whole` ones and of the `last`. Returns
+        which cycles ago it was asked for chunks, as long as an answer is under way.
+        """
         # a cycle after a chunk's senders are known: this neighbor's leaves
         asked, last_asked = signals("asked last_asked", LATENCY + 2)
-        asks = Signal()
         leaves = Signal(8, reset_less=True)
         mine = 0
         for one in self.places.up:
             mine = mine | Mux(one.valid & (one.neighbor == neighbor), one.leaves, 0)
-        whole = Signal(_LEAVES, reset_less=True)
-        last = Signal(8, reset_less=True)
         is_last = chunk == self.geometry.last_chunk
         m.d.sync += [
             leaves.eq(mine),
@@ -92,6 +89,16 @@ class AllowanceWalk(wiring.Component):
             m.d.sync += last.eq(leaves)
         with m.Elif(arrives):
             m.d.sync += whole.eq(whole + leaves)
+        return asked
+
+    def elaborate(self, platform):
+        m = Module()
+        neighbor = Signal(range(N_NEIGHBORS))
+        chunk = Signal(CHUNK_WIDTH, reset_less=True)
+        asks = Signal()
+        whole = Signal(_LEAVES, reset_less=True)
+        last = Signal(8, reset_less=True)
+        asked = self._add_up(m, neighbor, chunk, asks, whole, last)
         # total += factor * term, a bit of the factor a cycle
         factor = Signal(_LEAVES, reset_less=True)
         term = Signal(BYTES_WIDTH + SHARE_WIDTH, reset_less=True)

@@ -197,6 +197,7 @@ class Framer(wiring.Component):
                 path.eq(following),
                 answers.eq(is_control & ~is_probe),
             ]
+        port = Mux(answers, found.head.path, self.own.udp_port + path)
         with m.If(~at[2] | moves):
             m.d.sync += at.eq(Cat(take, at[:2]))
         with m.If(take & ~is_control):
@@ -221,6 +222,11 @@ class Framer(wiring.Component):
                 Mux(self.path_mark.valid, self.path_mark.path - self.own.udp_port, silent.data)
             ),
         ]
+        self._sum(m, found, port, result, result_at == 0)
+        return result
+
+    def _sum(self, m, found, port, result, first):
+        """`found`, and `port` from which it leaves, with lengths and checksum, into `result`."""
         ip, to = self.own.ip, found.to.ip
         known = Signal(20, reset_less=True)  # all but length, ToS and receiver
         base = Signal(20, reset_less=True)
@@ -233,18 +239,17 @@ class Framer(wiring.Component):
             addresses.eq(to[:16] + to[16:]),
             found.total.eq(found.head.length + (HEAD_BYTES - IPV4.start)),
             found.udp.eq(found.head.length + (HEAD_BYTES - UDP.start)),
-            found.port.eq(Mux(answers, found.head.path, self.own.udp_port + path)),
+            found.port.eq(port),
             folded.eq(total[:16] + total[16:]),
             result.checksum.eq(~(folded[:16] + folded[16])),
         ]
         partial = Signal(20, reset_less=True)
         m.d.sync += partial.eq(base + found.total)
-        with m.If(result_at == 0):
+        with m.If(first):
             m.d.sync += [
-                *(result[name].eq(found[name]) for name in fields),
+                *(result[name].eq(found[name]) for name in found.shape().members),
                 total.eq(partial + addresses),
             ]
-        return result
 
     def _head(self, m, ready):
         """The 64 bytes, byte 0 lowest."""

@@ -3,6 +3,8 @@
 Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
 """
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -79,6 +81,7 @@ class Thresholds(wiring.Component):
             threshold.eq(values.read_data),
         ]
         tensor = Signal(self.tensor_width)
+        index = Signal(8)  # of the pass over all bins, downwards
         m.d.comb += [
             values.read_addr.eq(asked.tensor),
             values.write_en.eq(self.write_en),
@@ -88,23 +91,8 @@ class Thresholds(wiring.Component):
         with m.If(self.reached.ready):
             m.d.sync += self.reached.valid.eq(0)
 
-        # a pass over all bins, downwards; what it reads comes 2 cycles later
-        index = Signal(8)
-        reads = Signal()
-        here = delayed_flag(m, reads, 2, name="here")
-        bin_ = delayed(m, index, 2, name="bin")
-        over = delayed_flag(m, reads & (index == 0), 5, name="over")
-        total, above = signals("total above", WEIGHT)
-        counted = delayed_flag(m, total.any(), 1, name="counted")
-        found = Signal()
-        place = Signal(8)
-        compared = delayed_flag(m, here, 2, name="compared")
-        compared_bin = delayed(m, bin_, 2, name="compared_bin")
-        reaches = Signal(reset_less=True)
-        m.d.comb += [product.a.eq(total), product.b.eq(self.share)]
-        m.d.sync += reaches.eq((above << 8) >= product.p)
+        way = self._pass(m, product, index)
         clear = Signal(range(max(2, self.n_tensors) * N_BINS))
-
         with m.FSM() as fsm:
             with m.State("CLEAR"):
                 m.d.comb += [bins.write_en.eq(1), bins.write_addr.eq(clear)]
@@ -118,7 +106,7 @@ class Thresholds(wiring.Component):
                     m.d.sync += asked.eq(self.scores.payload)
                     m.next = "COUNT"
                 with m.Elif(self.ends.valid & ~self.scores.valid):
-                    m.d.sync += [total.eq(0), above.eq(0), found.eq(0)]
+                    m.d.sync += [way.total.eq(0), way.above.eq(0), way.found.eq(0)]
                     m.next = "SUM"
             with m.State("COUNT"):
                 place_of = Cat(asked.score, asked.tensor)
@@ -134,47 +122,79 @@ class Thresholds(wiring.Component):
                         self.reached.payload.eq(asked.score >= threshold),
                     ]
                     m.next = "IDLE"
-            with m.State("SUM"):
-                m.d.comb += [reads.eq(1), bins.read_addr.eq(Cat(index, tensor))]
-                m.d.sync += index.eq(index - 1)
-                with m.If(here):
-                    m.d.sync += total.eq(total + bins.read_data)
-                with m.If(index == 0):
-                    m.next = "SUMMED"
-            with m.State("SUMMED"):
-                with m.If(here):
-                    m.d.sync += total.eq(total + bins.read_data)
-                m.d.sync += index.eq(N_BINS - 1)
-                with m.If(over):
-                    m.d.sync += clock.eq(0)
-                    m.next = "PRODUCT"
-            with m.State("PRODUCT"):
-                with m.If(clock == 5):
-                    m.next = "SCAN"
-            with m.State("SCAN"):
-                running = Signal(init=1)
-                m.d.comb += [
-                    reads.eq(running),
-                    bins.read_addr.eq(Cat(index, tensor)),
-                    bins.write_addr.eq(Cat(bin_, tensor)),
-                    bins.write_en.eq(here),
-                ]
-                m.d.sync += [index.eq(index - 1), running.eq(running & index.any())]
-                with m.If(here):
-                    m.d.sync += above.eq(above + bins.read_data)
-                with m.If(compared & ~found & reaches):
-                    m.d.sync += [found.eq(1), place.eq(compared_bin)]
-                with m.If(over):
-                    m.d.sync += running.eq(1)
-                    m.next = "SET"
+            self._add_up(m, bins, way, tensor, index, clock)
+            self._find(m, bins, way, tensor, index)
             with m.State("SET"):
                 m.d.comb += self.ends.ready.eq(1)
-                with m.If(self.use_histogram & counted):
+                with m.If(self.use_histogram & way.counted):
                     m.d.comb += [
                         values.write_en.eq(1),
                         values.write_addr.eq(tensor),
-                        values.write_data.eq(Mux(self.share.any(), place, N_BINS)),
+                        values.write_data.eq(Mux(self.share.any(), way.place, N_BINS)),
                     ]
                 m.next = "IDLE"
         one_hot(fsm)
         return m
+
+    def _pass(self, m, product, index):
+        """What both passes over the bins keep, and where they are; what they read comes 2 cycles
+        later.
+        """
+        reads = Signal()
+        here = delayed_flag(m, reads, 2, name="here")
+        bin_ = delayed(m, index, 2, name="bin")
+        over = delayed_flag(m, reads & (index == 0), 5, name="over")
+        total, above = signals("total above", WEIGHT)
+        counted = delayed_flag(m, total.any(), 1, name="counted")
+        found = Signal()
+        place = Signal(8)
+        compared = delayed_flag(m, here, 2, name="compared")
+        compared_bin = delayed(m, bin_, 2, name="compared_bin")
+        reaches = Signal(reset_less=True)
+        m.d.comb += [product.a.eq(total), product.b.eq(self.share)]
+        m.d.sync += reaches.eq((above << 8) >= product.p)
+        return SimpleNamespace(
+            reads=reads, here=here, bin=bin_, over=over, total=total, above=above, counted=counted,
+            found=found, place=place, compared=compared, compared_bin=compared_bin, reaches=reaches,
+        )  # fmt: skip
+
+    @staticmethod
+    def _add_up(m, bins, way, tensor, index, clock):
+        """The first pass: the sum of all weights, and its share."""
+        with m.State("SUM"):
+            m.d.comb += [way.reads.eq(1), bins.read_addr.eq(Cat(index, tensor))]
+            m.d.sync += index.eq(index - 1)
+            with m.If(way.here):
+                m.d.sync += way.total.eq(way.total + bins.read_data)
+            with m.If(index == 0):
+                m.next = "SUMMED"
+        with m.State("SUMMED"):
+            with m.If(way.here):
+                m.d.sync += way.total.eq(way.total + bins.read_data)
+            m.d.sync += index.eq(N_BINS - 1)
+            with m.If(way.over):
+                m.d.sync += clock.eq(0)
+                m.next = "PRODUCT"
+        with m.State("PRODUCT"):
+            with m.If(clock == 5):
+                m.next = "SCAN"
+
+    @staticmethod
+    def _find(m, bins, way, tensor, index):
+        """The second one: down to the bin at which the share is reached; it clears them all."""
+        with m.State("SCAN"):
+            running = Signal(init=1)
+            m.d.comb += [
+                way.reads.eq(running),
+                bins.read_addr.eq(Cat(index, tensor)),
+                bins.write_addr.eq(Cat(way.bin, tensor)),
+                bins.write_en.eq(way.here),
+            ]
+            m.d.sync += [index.eq(index - 1), running.eq(running & index.any())]
+            with m.If(way.here):
+                m.d.sync += way.above.eq(way.above + bins.read_data)
+            with m.If(way.compared & ~way.found & way.reaches):
+                m.d.sync += [way.found.eq(1), way.place.eq(way.compared_bin)]
+            with m.If(way.over):
+                m.d.sync += running.eq(1)
+                m.next = "SET"

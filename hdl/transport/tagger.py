@@ -101,12 +101,17 @@ class Tagger(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.scorer = scorer = self.scorer
-        m.submodules.thresholds = thresholds = self.thresholds
+        m.submodules.scorer = self.scorer
+        m.submodules.thresholds = self.thresholds
         m.submodules.order = order = FIFO(self.packets.p.shape(), N_INSIDE)
         m.submodules.scores = scores = FIFO(8, 2 * N_INSIDE)  # also those on their way
+        self._take(m, order, scores)
+        self._tag(m, order, scores)
+        return m
 
-        # The front: a packet's beats go through the scorer, the packet into the order.
+    def _take(self, m, order, scores):
+        """The front: a packet's beats go through the scorer, the packet into the order."""
+        scorer = self.scorer
         inside, has_beats = signals("inside has_beats")
         ends = self.floats.valid & self.floats.p.last
         may_start = ~inside | ends
@@ -128,7 +133,8 @@ class Tagger(wiring.Component):
         with m.If(may_start):
             m.d.sync += inside.eq(self.packets.valid & order.i.ready & has_beats)
 
-        # The back: one packet after the other.
+    def _tables(self, m):
+        """(Queue of a layer, DSCP of importance and queue): ports to read."""
         m.submodules.layers = layers = memory.Memory(
             shape=3, depth=self.n_layers, init=[], attrs={"ram_style": "distributed"}
         )
@@ -144,7 +150,12 @@ class Tagger(wiring.Component):
             (dscp_write, self.dscp_en, self.dscp_addr, self.dscp_value),
         ):
             m.d.comb += [port.en.eq(en), port.addr.eq(addr), port.data.eq(value)]
-        rules, now = self.rules, order.o.p
+        return layer, dscp_of
+
+    def _tag(self, m, order, scores):
+        """The back: one packet after the other."""
+        thresholds, rules, now = self.thresholds, self.rules, order.o.p
+        layer, dscp_of = self._tables(m)
         tag = Signal(Tag)
         by_size = Signal()
         always = (
@@ -202,4 +213,3 @@ class Tagger(wiring.Component):
                 with m.If(self.tags.ready):
                     m.next = "NEXT"
         one_hot(fsm)
-        return m

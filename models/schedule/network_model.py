@@ -323,27 +323,14 @@ class _Run:
         turn_end = [*turn[1:], len(need)]
         work, first_block = self.work.tolist(), self.first_block.tolist()
         n_slots = self.n_slots
-        turns = [0] * t.n_nodes  # when a node's datapath has read the first block of all messages
-        backlog = [0] * t.n_nodes  # and when all of them
-        summing = [0] * t.n_nodes  # and when its last terminal row is summed
-        adder = [0] * t.n_nodes  # and when its adder has made all sums
+        datapaths = _Datapaths(t.n_nodes, first_block, work)
+        take, add, backlog = datapaths.take, datapaths.add, datapaths.backlog
+        summing = [0] * t.n_nodes  # when a node's last terminal row is summed
         events = []
         finish = parked_most = delivered = 0
 
         def push(event):
             heapq.heappush(events, event)
-
-        def take(v, row, now):
-            """When node v's datapath turns to a message of this row, due now."""
-            begin = max(now, turns[v])
-            turns[v] = begin + first_block[row]
-            backlog[v] = max(backlog[v], now) + work[row]
-            return begin
-
-        def add(v, cycles, now):
-            """When node v's adder, asked now, has worked for so many more cycles."""
-            adder[v] = max(adder[v], now) + cycles
-            return adder[v]
 
         def merge(m, now):
             """Message m has come: meanwhile its chunks were added, but where it is the last."""
@@ -441,6 +428,32 @@ class _Run:
     def result(self, finish, delivered, parked, busy, need):
         """The Result of what a loop left; ValueError if some message never left."""
         return _result(self.traffic, self.speed, finish, delivered, parked, busy, need)
+
+
+class _Datapaths:
+    """When each node has read, and added, what it was asked for.
+
+    first_block, work : of each row, cycles in which it reads its messages' first blocks, and all.
+    backlog : by node, when all that it was asked for is read.
+    """
+
+    def __init__(self, n_nodes, first_block, work):
+        self._first_block, self._work = first_block, work
+        self._turns = [0] * n_nodes  # when the first blocks of all messages are read
+        self.backlog = [0] * n_nodes
+        self._adder = [0] * n_nodes  # when all sums are made
+
+    def take(self, v, row, now):
+        """When node v turns to a message of this row, due now."""
+        begin = max(now, self._turns[v])
+        self._turns[v] = begin + self._first_block[row]
+        self.backlog[v] = max(self.backlog[v], now) + self._work[row]
+        return begin
+
+    def add(self, v, cycles, now):
+        """When the adder of node v, asked now, has worked for so many more cycles."""
+        self._adder[v] = end = max(self._adder[v], now) + cycles
+        return end
 
 
 def _circular(before, behind, n_places):

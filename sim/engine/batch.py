@@ -156,38 +156,13 @@ class Instance:
         if not drain and max_cycles is None and not until:
             raise ValueError("max_cycles or until must be given where drain is False")
         signals = {**model.fixed, **(signals or {})}
-        arrays = {}
-        for name, beats in inputs.items():
-            beats = np.ascontiguousarray(beats)
-            port = model.streams[name]
-            encoding.unpack(port.shape, beats[:0])  # complains about type and size
-            unused = -Shape.cast(port.shape).width % 8
-            if unused and len(beats) and int(beats[:, -1].max()) >> (8 - unused):
-                raise ValueError(f"{name}: the top {unused} bits of a beat must be 0")
-            arrays[name] = beats
+        arrays = {name: self._checked(name, beats) for name, beats in inputs.items()}
         if max_cycles is None:
             max_cycles = 20_000 + 100 * sum(map(len, arrays.values()))
         max_cycles = model.bound(max_cycles)
-        feeds = (batch_job.Feed * (len(model.inputs) + 1))()
-        for i, name in enumerate(model.inputs):
-            beats = arrays.get(name, np.zeros((0, 1), np.uint8))
-            keep.append(beats)
-            feeds[i] = batch_job.Feed(
-                beats.ctypes.data, len(beats), batch_job.stalled(stalls.get(name, 1), keep)
-            )
-        sinks = (batch_job.Sink * (len(model.outputs) + 1))()
-        for i, name in enumerate(model.outputs):
-            sinks[i] = batch_job.Sink(
-                batch_job.stalled(stalls.get(name, 1), keep), until.get(name, -1)
-            )
-        levels = (batch_job.Level * (len(model.levels) + 1))()
-        for i, name in enumerate(model.levels):
-            if name in signals:
-                values = batch_job.as_values(model.levels[name], signals[name])
-                keep.append(values)
-                levels[i] = batch_job.Level(values.ctypes.data, len(values))
         traced = batch_job.bits([name in trace for name in model.probes] or [0])
-        job = batch_job.Job(feeds, sinks, levels, traced.ctypes.data)
+        ends = self._ends(arrays, stalls, signals, until, keep)
+        job = batch_job.Job(*ends, traced.ctypes.data)
         job.reset_cycles = reset_cycles if reset else 0
         job.max_cycles, job.idle_cycles = max_cycles, idle_cycles
         job.probe_cycles, job.drain, job.seed = probe_cycles, drain, seed
@@ -219,6 +194,39 @@ class Instance:
         self._collect(run, trace)
         self._judge(run, result, outputs, until)
         return run
+
+    def _checked(self, name, beats):
+        """Beats of an input as one array; an error if they are no beats of it."""
+        beats = np.ascontiguousarray(beats)
+        port = self.model.streams[name]
+        encoding.unpack(port.shape, beats[:0])  # complains about type and size
+        unused = -Shape.cast(port.shape).width % 8
+        if unused and len(beats) and int(beats[:, -1].max()) >> (8 - unused):
+            raise ValueError(f"{name}: the top {unused} bits of a beat must be 0")
+        return beats
+
+    def _ends(self, arrays, stalls, signals, until, keep):
+        """What plays at inputs, outputs and plain inputs; arrays it points at go into `keep`."""
+        model = self.model
+        feeds = (batch_job.Feed * (len(model.inputs) + 1))()
+        for i, name in enumerate(model.inputs):
+            beats = arrays.get(name, np.zeros((0, 1), np.uint8))
+            keep.append(beats)
+            feeds[i] = batch_job.Feed(
+                beats.ctypes.data, len(beats), batch_job.stalled(stalls.get(name, 1), keep)
+            )
+        sinks = (batch_job.Sink * (len(model.outputs) + 1))()
+        for i, name in enumerate(model.outputs):
+            sinks[i] = batch_job.Sink(
+                batch_job.stalled(stalls.get(name, 1), keep), until.get(name, -1)
+            )
+        levels = (batch_job.Level * (len(model.levels) + 1))()
+        for i, name in enumerate(model.levels):
+            if name in signals:
+                values = batch_job.as_values(model.levels[name], signals[name])
+                keep.append(values)
+                levels[i] = batch_job.Level(values.ctypes.data, len(values))
+        return feeds, sinks, levels
 
     def _collect(self, run, trace):
         model, library = self.model, self._library

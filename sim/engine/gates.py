@@ -183,22 +183,28 @@ class _Writer:
         for k, addr, data in self.writes:
             where, what = array("addr", addr, -1), array("data", data, -1)
             last.append((None, f"{{ {where} {what} m.memory{k}.write(addr, data); }}"))
-        functions = []
-        for k, body in enumerate([*bodies, last]):
-            lines = []
-            for bit, line in body:
-                lines.append(line)
-                if bit in nets and bit not in self.reads:
-                    lines.append(f"{nets[bit]} = v{bit};")
-            functions.append(
-                f"static void part{k}(Machine &__restrict m, const V *__restrict q, "
-                "V *__restrict d) {\n"
-                "\tconst V zero = {}, ones = ~zero;\n\t" + "\n\t".join(lines) + "\n}\n"
-            )
+        functions = [self._function(k, body, nets) for k, body in enumerate([*bodies, last])]
+        return self._machine(functions, len(nets))
+
+    def _function(self, k, body, nets):
+        """Part `k` of a cycle; nets that others read are put where they look."""
+        lines = []
+        for bit, line in body:
+            lines.append(line)
+            if bit in nets and bit not in self.reads:
+                lines.append(f"{nets[bit]} = v{bit};")
+        return (
+            f"static void part{k}(Machine &__restrict m, const V *__restrict q, "
+            "V *__restrict d) {\n"
+            "\tconst V zero = {}, ones = ~zero;\n\t" + "\n\t".join(lines) + "\n}\n"
+        )
+
+    def _machine(self, functions, n_nets):
+        """The state, and a cycle of it by `functions`."""
         sizes = {
             "in": sum(w for _, w in self.inputs.values()),
             "out": sum(w for _, w in self.outputs.values()),
-            "n": len(nets),
+            "n": n_nets,
         }
         members = [f"V {name}[{size + 1}] = {{}};" for name, size in sizes.items()]
         members += [f"V state[2][{len(self.state) + 1}] = {{}};", "int now = 0;"]

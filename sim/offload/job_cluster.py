@@ -134,23 +134,7 @@ class JobCluster(Cards):
             for book, more in zip(self.books, addresses(table, topology), strict=True):
                 book.update(more)
         self.plans = [Plan(table, UNIT * table.n_chunks * table.repeats) for table in tables]
-        used = 1 + max(a.port for book in self.books for a in book.values())
-        self.n_ports = fitting("ports", max(n_ports, used), 1, 2, 4, 8)
-        ranks = [
-            one.rank
-            for plan in self.plans for into in plan.up for d in into.values() for one in d.values()
-        ]  # fmt: skip
-        n_ranks = max(n_ranks, max(ranks, default=0) + 1)
-        self.n_ranks = fitting("contributions to a chunk", n_ranks, 2, 4, 8, 15)
-        n_chunks = max(plan.n_chunks for plan in self.plans)
-        longest = [Plan(table, n_elems, packet=packet) for table in tables]
-        numbers = [p.n_chunks * p.per_chunk for p in longest]
-        numbers += [packets(table, n_elems, packet, thc) for table in tables if thc is not None]
-        self.n_packets = fitting("packets of a job", max(numbers), 1024, 16384)
-        rows = max(int(np.bincount(t.rows["node"]).max()) for t in tables)
-        self.depth = fitting("rows of a node", rows, 64, 512)
-        self.n_chunks = fitting("chunks of a table", n_chunks, 64, 512)
-        self.n_tables = fitting("tables", len(tables), 4, 16)
+        self._fit(n_ports, n_ranks)
         self.library, self._ports = build(
             LAYOUT,
             card=self.card,
@@ -180,18 +164,7 @@ class JobCluster(Cards):
             **({"queues": 8} if queues else {}),
             **self.sizes,
         )
-        area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
-        if thc is not None:
-            n_packets = -(-n_elems // THC_PACKET)
-            sums = n_packets * THC_PACKET * max(one.w for one in self.thc_codecs) // 8
-            area = max(area, 2 * n_packets * THC_PACKET)  # of 16 bits, as a driver asks for
-            norms = -(-n_packets * (THC_PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
-            self.scratch_bytes = (
-                2 * norms + n_packets * THC_PACKET * self.thc_codecs[0].worker.b // 8 + sums
-            )
-            self.scratch_bytes = -(-self.scratch_bytes // PAGE) * PAGE
-        self.landing = area * self.n_ranks // n_bytes
-        self.landing_bytes = -(-area * self.n_ranks // PAGE) * PAGE
+        self._make_room()
         routes = self._routes()
         self._self = self.library.cluster_new(
             self.table.n_nodes, routes.ctypes.data, self.n_memory + self.scratch_bytes * n_active,
@@ -203,6 +176,44 @@ class JobCluster(Cards):
         self._to_spoil = []
         for node in range(self.table.n_nodes):
             self._load(node)
+
+    def _fit(self, n_ports, n_ranks):
+        """Sizes of a card that the tables fit into, of the few that are built."""
+        tables, thc = self.tables, self.thc
+        used = 1 + max(a.port for book in self.books for a in book.values())
+        self.n_ports = fitting("ports", max(n_ports, used), 1, 2, 4, 8)
+        ranks = [
+            one.rank
+            for plan in self.plans for into in plan.up for d in into.values() for one in d.values()
+        ]  # fmt: skip
+        n_ranks = max(n_ranks, max(ranks, default=0) + 1)
+        self.n_ranks = fitting("contributions to a chunk", n_ranks, 2, 4, 8, 15)
+        n_chunks = max(plan.n_chunks for plan in self.plans)
+        longest = [Plan(table, self.n_elems, packet=self.packet) for table in tables]
+        numbers = [p.n_chunks * p.per_chunk for p in longest]
+        if thc is not None:
+            numbers += [packets(table, self.n_elems, self.packet, thc) for table in tables]
+        self.n_packets = fitting("packets of a job", max(numbers), 1024, 16384)
+        rows = max(int(np.bincount(t.rows["node"]).max()) for t in tables)
+        self.depth = fitting("rows of a node", rows, 64, 512)
+        self.n_chunks = fitting("chunks of a table", n_chunks, 64, 512)
+        self.n_tables = fitting("tables", len(tables), 4, 16)
+
+    def _make_room(self):
+        """Landing areas of an engine, and scratch of a context."""
+        n_elems = self.n_elems
+        area, self.scratch_bytes = -(-n_elems * 4 // 64) * 64, 0
+        if self.thc is not None:
+            n_packets = -(-n_elems // THC_PACKET)
+            sums = n_packets * THC_PACKET * max(one.w for one in self.thc_codecs) // 8
+            area = max(area, 2 * n_packets * THC_PACKET)  # of 16 bits, as a driver asks for
+            norms = -(-n_packets * (THC_PACKET // self.thc_codecs[0].worker.B) // UNIT) * 64
+            self.scratch_bytes = (
+                2 * norms + n_packets * THC_PACKET * self.thc_codecs[0].worker.b // 8 + sums
+            )
+            self.scratch_bytes = -(-self.scratch_bytes // PAGE) * PAGE
+        self.landing = area * self.n_ranks // self.n_bytes
+        self.landing_bytes = -(-area * self.n_ranks // PAGE) * PAGE
 
     def _load(self, node):
         """Tables and settings of one card."""

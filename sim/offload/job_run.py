@@ -146,9 +146,9 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     except Unfinished as error:
         raise _unfinished(error, posted, n_nodes, watchdog) from None
 
-    plain = takes_all and all(_plain(one) for one in posted)
-    small = n_nodes * sum(job.elems for job in jobs) <= GOLDEN_ELEMS
-    if small or not plain or room or any(wants[name] for name in ("bf16", "scale", "feedback")):
+    plain = takes_all and not room and all(_plain(one) for one in posted)
+    plain &= not any(wants[name] for name in ("bf16", "scale", "feedback"))
+    if n_nodes * sum(job.elems for job in jobs) <= GOLDEN_ELEMS or not plain:
         reference = "cards"
         want = cards_say(
             tables, topology, posted, memory, cluster, faults, settings, has_room=not room
@@ -171,11 +171,8 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     n_barked = barked(cluster, posted, want, slow) if 0 < watchdog < least else 0
     mismatches, first = compare(cluster, posted, want, memory)
     if others:
-        others.drain()
-        made, good, wrong = others.told()[0].values()
-        if made != good or wrong:
-            first = first or f"{made} frames of others, {good} came as they were, {wrong} otherwise"
-            mismatches += made - good + wrong
+        n_wrong, said = _wrong_frames(others)
+        mismatches, first = mismatches + n_wrong, first or said
     if reaches and cluster.wrong:
         first, mismatches = first or cluster.wrong[0], mismatches + len(cluster.wrong)
     ends = [told(one, cluster) for one in posted]
@@ -185,6 +182,16 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         nmse(cluster, posted, memory), n_barked,
         *(cluster.by_queues() if drops else (0, 0)),
     )  # fmt: skip
+
+
+def _wrong_frames(others):
+    """(Frames of other programs that did not come as they were, a line of them or "")."""
+    others.drain()
+    made, good, wrong = others.told()[0].values()
+    if made == good and not wrong:
+        return 0, ""
+    said = f"{made} frames of others, {good} came as they were, {wrong} otherwise"
+    return made - good + wrong, said
 
 
 def _taken(job, tables, topology, built, n_memory, packet):

@@ -79,6 +79,62 @@ def _checksums_hold(frames, udp):
     return holds
 
 
+class _Fate:
+    """Of each frame the first that was said of it."""
+
+    def __init__(self, n):
+        self.fate, self.undecided = np.full(n, ACCEPTED), np.ones(n, bool)
+
+    def __call__(self, where, what):
+        self.fate[self.undecided & where] = what
+        self.undecided &= ~where
+
+
+def _are_ours(flat, h, size, setting):
+    """Whether heads are those of packets for this card, from somebody that it knows."""
+    ours = (size >= GRADNIC.job.stop) & (ETHERNET.ethertype.get(flat) == ETHERTYPE_IPV4)
+    ours &= (IPV4.version.get(flat) == 4) & (IPV4.ihl.get(flat) == 5)
+    ours &= (IPV4.protocol.get(flat) == IP_PROTOCOL_UDP) & (IPV4.more_fragments.get(flat) == 0)
+    ours &= (IPV4.fragment_offset.get(flat) == 0) & (h["job"] == setting.job)
+    ours &= UDP.destination_port.get(flat) == setting.own.udp_port
+    return (
+        ours
+        & (h["ver"] == VERSION)
+        & np.isin(IPV4.source.get(flat), [x.ip for x in setting.others])
+    )
+
+
+def _neighbors(flat, h, setting):
+    """Who sent each packet, as its head says: a number, or -1 if that does not fit together."""
+    neighbor = np.full(len(flat), -1)
+    for k, other in enumerate(setting.others):
+        same = (h["src"] == other.node) & (ETHERNET.source.get(flat) == other.mac)
+        neighbor[same & (IPV4.source.get(flat) == other.ip)] = k
+    return neighbor
+
+
+def _groups(neighbor, phase, chunk):
+    """Which of `GROUPS` a packet belongs to, or -1."""
+    group = np.full(len(chunk), -1)
+    for k, (sender, its_phase, its_chunk) in enumerate(GROUPS):
+        group[(neighbor == sender) & (phase == its_phase) & (chunk == its_chunk)] = k
+    return group
+
+
+def _gate(decide, whole, flat, h, size, marked, udp, setting):
+    """What intake and gate drop; the neighbors of the others."""
+    decide(~_are_ours(flat, h, size, setting), FOREIGN)
+    decide((size > MAX_FRAME) | marked, Drop.BAD)
+    total = IPV4.total_length.get(flat)
+    decide((udp + 20 != total) | (size < 14 + total) | (udp < HEAD_BYTES - UDP.start), Drop.LENGTH)
+    decide(~_checksums_hold(whole, udp), Drop.CHECKSUM)
+    formed = np.isin(h["op"], [int(op) for op in NETWORK_OPS])
+    decide(~formed | (h["set"] != h["gen"] & 1), Drop.FORMAT)
+    neighbor = _neighbors(flat, h, setting)
+    decide(neighbor < 0, Drop.OWNER)
+    return neighbor
+
+
 def judge(frames, lengths, marked, setting):
     """`Fates` of frames (copies, n, WIDTH) in order of arrival.
 
@@ -88,32 +144,11 @@ def judge(frames, lengths, marked, setting):
     whole, size = frames.reshape(-1, width), lengths.reshape(-1)
     flat = np.asfortranarray(whole[:, :HEAD_BYTES])  # a field is a few columns
     h = {f.name: f.get(flat) for f in GRADNIC}
-    fate = np.full(len(flat), ACCEPTED)
-    undecided = np.ones(len(flat), bool)
+    decide = _Fate(len(flat))
+    fate, undecided = decide.fate, decide.undecided  # as they come to be
 
-    def decide(where, what):
-        nonlocal undecided
-        fate[undecided & where] = what
-        undecided &= ~where
-
-    ours = (size >= GRADNIC.job.stop) & (ETHERNET.ethertype.get(flat) == ETHERTYPE_IPV4)
-    ours &= (IPV4.version.get(flat) == 4) & (IPV4.ihl.get(flat) == 5)
-    ours &= (IPV4.protocol.get(flat) == IP_PROTOCOL_UDP) & (IPV4.more_fragments.get(flat) == 0)
-    ours &= (IPV4.fragment_offset.get(flat) == 0) & (h["job"] == setting.job)
-    ours &= UDP.destination_port.get(flat) == setting.own.udp_port
-    ours &= (h["ver"] == VERSION) & np.isin(IPV4.source.get(flat), [x.ip for x in setting.others])
-    decide(~ours, FOREIGN)
-    decide((size > MAX_FRAME) | marked.reshape(-1), Drop.BAD)
-    udp, total = UDP.length.get(flat), IPV4.total_length.get(flat)
-    decide((udp + 20 != total) | (size < 14 + total) | (udp < HEAD_BYTES - UDP.start), Drop.LENGTH)
-    decide(~_checksums_hold(whole, udp), Drop.CHECKSUM)
-    formed = np.isin(h["op"], [int(op) for op in NETWORK_OPS])
-    decide(~formed | (h["set"] != h["gen"] & 1), Drop.FORMAT)
-    neighbor = np.full(len(flat), -1)
-    for k, other in enumerate(setting.others):
-        same = (h["src"] == other.node) & (ETHERNET.source.get(flat) == other.mac)
-        neighbor[same & (IPV4.source.get(flat) == other.ip)] = k
-    decide(neighbor < 0, Drop.OWNER)
+    udp = UDP.length.get(flat)
+    neighbor = _gate(decide, whole, flat, h, size, marked.reshape(-1), udp, setting)
 
     came = undecided.copy()  # to the receiver
     is_data = h["op"] != Op.CONTROL
@@ -139,11 +174,7 @@ def judge(frames, lengths, marked, setting):
     chunk, within = np.divmod(h["seq"], units)
     within, rest = np.where(is_data, np.divmod(within, PACKET_UNITS), (within, 0 * within))
     here = np.array([*N_HERE, 0])[np.minimum(chunk, len(N_HERE))]
-    group = np.full(len(flat), -1)
-    for k, place in enumerate(GROUPS):
-        for ours_, value in zip((neighbor, h["ph"], chunk), place, strict=True):
-            same = ours_ == value if ours_ is neighbor else same & (ours_ == value)
-        group[same] = k
+    group = _groups(neighbor, h["ph"], chunk)
     known = (group >= 0) & (within < here)
     number = np.where(known, chunk * PER_CHUNK + within, -1)
     decide(is_probe & ~(known & (h["elems"] > 0) & (h["elems"] <= RUN)), Drop.CONFIG)
