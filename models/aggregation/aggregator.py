@@ -90,6 +90,6 @@ class AggregatorTop:
             raise LookupError(f"port {port} has no answer in queue {queue}")
         return port, found[1], False
 
-    def _noted(self, out):
+    def _noted(self, out: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         self._counted["answers"] += sum(port < self.config.n_ports for port, _ in out)
         return out

@@ -102,7 +102,7 @@ class Aggregator:
         job = self.jobs.get(number)
         return job if job and is_heard(job, frame, port % self.config.n_ports) else None
 
-    def _refusal(self, frame, job, port, bad):
+    def _refusal(self, frame: bytes, job: Job, port: int, bad: bool) -> str | None:
         """Why a frame of ours is dropped before any slot is read, or None."""
         reason = refusal(frame, bad, HEAD_BYTES)
         if reason:
@@ -115,7 +115,7 @@ class Aggregator:
         claimed = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
         return None if claimed == (child.port, child.mac, child.ip) else "owner"
 
-    def _frames(self, answers):
+    def _frames(self, answers: list[tuple[dict, bytes]]) -> list[tuple[int, bytes]]:
         """Answers as (port, frame), one for each child that gets a copy."""
         out = []
         for head, payload in answers:

@@ -11,6 +11,8 @@ that round, once.
 """
 
 from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class SwitchmlRule:
@@ -104,7 +106,13 @@ def search(
     return len(parents), None
 
 
-def _steps(rule, state, right, n_rounds, in_order):
+def _steps(
+    rule: SwitchmlRule | GenerationRule,
+    state: tuple,
+    right: dict[int, tuple],
+    n_rounds: int,
+    in_order: bool,
+) -> Iterator[tuple]:
     """All (what happens, next state, whether a wrong sum leaves) from `state`."""
     slots, rounds, up, down, copies = state
     for worker in range(len(rounds)):
@@ -143,27 +151,27 @@ def _steps(rule, state, right, n_rounds, in_order):
             yield deed, (slots, rounds, sent, down, copies - 1), 0
 
 
-def _choices(packets, in_order):
+def _choices(packets: tuple, in_order: bool) -> Iterable[int]:
     """Places of the packets that may arrive next."""
     if not packets:
         return ()
     return (0,) if in_order else [i for i, p in enumerate(packets) if p not in packets[:i]]
 
 
-def _put(packets, packet, in_order):
+def _put(packets: tuple, packet: tuple, in_order: bool) -> tuple:
     return (*packets, packet) if in_order else tuple(sorted((*packets, packet)))
 
 
-def _take(queues, worker, i):
+def _take(queues: tuple, worker: int, i: int) -> tuple:
     packets = queues[worker]
     return _replace(queues, worker, packets[:i] + packets[i + 1 :])
 
 
-def _replace(values, i, value):
+def _replace(values: tuple, i: int, value: Any) -> tuple:
     return (*values[:i], value, *values[i + 1 :])
 
 
-def _trace(parents, state):
+def _trace(parents: dict, state: Any) -> list:
     deeds = []
     while parents[state]:
         state, deed = parents[state]

@@ -54,7 +54,7 @@ def run(
     events, count = [], 0
     death = dict(faults.death)
 
-    def send(now, target, item):
+    def send(now: int, target: str, item: tuple) -> None:
         nonlocal count
         copies = 0 if rng.random() < faults.loss else 1 + (rng.random() < faults.duplicate)
         for _ in range(copies):
@@ -62,11 +62,11 @@ def run(
             heapq.heappush(events, (at, count, target, item))
             count += 1
 
-    def up(now, worker, frames):
+    def up(now: int, worker: int, frames: Sequence[bytes]) -> None:
         for frame in frames:
             send(now, "up", (worker, frame))
 
-    def alive(worker, now):
+    def alive(worker: int, now: int) -> bool:
         return worker not in death or now < death[worker]
 
     for worker, client in enumerate(clients):

@@ -6,6 +6,7 @@ scales a chunk (norms, exponents) travels through the same slots ahead of it.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -106,22 +107,22 @@ class SlotClient:
         self.sent.pop(entry, None)
         return self._pump(now)
 
-    def _packet(self, entry):
+    def _packet(self, entry: int) -> tuple[bytes, dict[str, int]]:
         """Payload of a packet, and fields of its header."""
         raise NotImplementedError
 
-    def _takes(self, entry, header, data):
+    def _takes(self, entry: int, header: dict[str, int], data: bytes) -> None:
         """Take the payload of a packet's result."""
         raise NotImplementedError
 
-    def _loses(self, entry):
+    def _loses(self, entry: int) -> None:
         """What a lost result leaves behind; nothing by default."""
 
-    def _ready(self, entry):
+    def _ready(self, entry: int) -> bool:
         """Whether all that a packet is made of is known."""
         return True
 
-    def _entry(self, header):
+    def _entry(self, header: dict[str, int]) -> int | None:
         """Number in the plan of the packet that `header` answers, or None."""
         if (header["job"], header["tensor"]) != (self.job.job, self.tensor):
             return None
@@ -135,7 +136,7 @@ class SlotClient:
         kinds = (Op.THC_SUM if op == Op.THC_IDX else op, Op.CONTROL)
         return entry if header["op"] in kinds and header["seq"] == number else None
 
-    def _pump(self, now):
+    def _pump(self, now: int) -> list[bytes]:
         """Send every packet that the window and what is known allow, in order of K."""
         frames = []
         while self._head < len(self.plan):
@@ -147,7 +148,7 @@ class SlotClient:
             self._head += 1
         return frames
 
-    def _frame(self, entry, **flags):
+    def _frame(self, entry: int, **flags: int) -> bytes:
         op, number = self.plan[entry]
         generation, slot = divmod(self.k0 + entry, self.job.n_slots)
         payload, fields = self._packet(entry)
@@ -229,7 +230,7 @@ class Client(SlotClient):
             sums.astype(np.int64), self.norms, round=self.round, tensor=self.tensor
         )
 
-    def _takes(self, entry, header, data):
+    def _takes(self, entry: int, header: dict[str, int], data: bytes) -> None:
         op, number = self.plan[entry]
         if op == Op.NORM:
             first = number * self.n_norms
@@ -238,12 +239,12 @@ class Client(SlotClient):
             chunk = slice(number * self.job.C, (number + 1) * self.job.C)
             self.sums[chunk] = unpack(data, self.job.w, self.job.C)
 
-    def _ready(self, entry):
+    def _ready(self, entry: int) -> bool:
         op, number = self.plan[entry]
         norm_entry = number // self.group * (self.group + 1)
         return op == Op.NORM or self.answered[norm_entry]
 
-    def _packet(self, entry):
+    def _packet(self, entry: int) -> tuple[bytes, dict[str, int]]:
         op, number = self.plan[entry]
         if op == Op.NORM:
             first = number * self.n_norms
@@ -251,7 +252,7 @@ class Client(SlotClient):
         payload, tag = self._chunk(number)
         return payload, {"arg": tag}
 
-    def _chunk(self, number):
+    def _chunk(self, number: int) -> tuple[bytes, int]:
         """Packed indices of a chunk, and the XOR of the agreed norms it covers."""
         first, size = number * self.job.C, self.worker.B
         blocks = slice(first // size, -(-(first + self.job.C) // size))
@@ -308,7 +309,7 @@ class Int32Client(SlotClient):
         self.lead = min(job.n_slots, n_chunks)
         plan = [(Op.INT32, number) for number in range(n_chunks + self.lead)]
         super().__init__(config, job, child, plan, tensor=tensor, timeout=timeout, k0=k0)
-        self.exponents = [None] * n_chunks
+        self.exponents: list[Any] = [None] * n_chunks
         self.values = np.zeros_like(self.chunks)
 
     def result(self) -> np.ndarray:
@@ -317,10 +318,10 @@ class Int32Client(SlotClient):
             raise ValueError(f"{self.answered.count(False)} packets have no answer yet")
         return self.values.reshape(-1)[: self.size]
 
-    def _ready(self, entry):
+    def _ready(self, entry: int) -> bool:
         return entry < self.lead or self.exponents[entry - self.lead] is not None
 
-    def _packet(self, entry):
+    def _packet(self, entry: int) -> tuple[bytes, dict[str, int]]:
         sent, known = entry - self.lead, entry < len(self.chunks)
         values = np.zeros(self.chunks.shape[1], np.int32)
         e0 = e1 = -128
@@ -333,7 +334,7 @@ class Int32Client(SlotClient):
             e1 = exponent(self.chunks[entry])
         return values.astype("<i4").tobytes(), {"p0": e0 & 0xFF, "p1": e1 & 0xFF}
 
-    def _takes(self, entry, header, data):
+    def _takes(self, entry: int, header: dict[str, int], data: bytes) -> None:
         sent, e1 = entry - self.lead, (header["p1"] + 128) % 256 - 128
         if sent >= 0:
             sums = np.frombuffer(data, "<i4").astype(np.float32)
@@ -343,6 +344,6 @@ class Int32Client(SlotClient):
         if entry < len(self.chunks):
             self.exponents[entry] = e1
 
-    def _loses(self, entry):
+    def _loses(self, entry: int) -> None:
         if entry < len(self.chunks):  # the exponent is lost too: the chunk will be sent as zeros
             self.exponents[entry] = 127

@@ -10,7 +10,7 @@ Source: docs/spec/wire.md; p4app-switchML (bitmaps, counts, UDP receiver and sen
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class SwitchmlSwitch:
         job = self.jobs.get(SWITCHML.job.get(frame))
         return job if job and is_heard(job, frame, port % self.n_ports) else None
 
-    def _refusal(self, frame, job, port, bad):
+    def _refusal(self, frame: bytes, job: SwitchmlJob, port: int, bad: bool) -> str | None:
         """Why a frame of ours is dropped before any slot is read, or None."""
         reason = refusal(frame, bad, SWITCHML.stop, native=False)
         if reason:
@@ -148,7 +148,9 @@ class SwitchmlSwitch:
             return "length"
         return None
 
-    def _contribute(self, frame, header, job, worker):
+    def _contribute(
+        self, frame: bytes, header: dict[str, int], job: SwitchmlJob, worker: int
+    ) -> list[tuple[int, bytes]]:
         """The rule: sets and clears bits first, whatever becomes of the packet."""
         key = header["slot"], header["set"]
         own = self.sets.setdefault(key, Set())
@@ -181,7 +183,9 @@ class SwitchmlSwitch:
             return []
         return [self._answer(frame, header, own, child) for child in job.children]
 
-    def _answer(self, frame, header, own, child):
+    def _answer(
+        self, frame: bytes, header: dict[str, int], own: Set, child: Any
+    ) -> tuple[int, bytes]:
         """The result as one worker expects it: (port, frame). Echoes the packet that asked."""
         source, destination = UDP.source_port.get(frame), UDP.destination_port.get(frame)
         e0, e1 = own.exponents

@@ -161,7 +161,7 @@ class SwitchmlWorker:
             raise ValueError(f"{self.answered.count(False)} packets have no answer yet")
         return self.values
 
-    def _send(self, packet, now):
+    def _send(self, packet: int, now: int) -> bytes:
         self.due[packet] = now + self.timeout
         place = (packet + self.shift) % (2 * self.window)
         values = np.zeros(self.job.values, np.int32)

@@ -87,7 +87,7 @@ class SlotEngine:
         key = (head["slot"], head["gen"] & 1)
         slot = self.slots.get(key)
         age = 1 if slot is None else _int16(head["gen"] - slot.gen)
-        if age < 0:
+        if slot is not None and age < 0:
             self.counters["stale"] += 1
             return [_stale(head, slot)]
         if slot is None or age > 0:
@@ -129,7 +129,7 @@ class SlotEngine:
             del self.slots[key]
         self.accepted_bytes.pop(job, None)
 
-    def _refusal(self, head, payload, job):
+    def _refusal(self, head: dict[str, int], payload: bytes, job: Job) -> str | None:
         """Why a contribution may not touch a slot, or None."""
         if not job.owns(head["slot"]):
             return "collisions"
@@ -140,18 +140,18 @@ class SlotEngine:
             return "length"
         return None
 
-    def _agrees(self, head, job):
+    def _agrees(self, head: dict[str, int], job: Job) -> bool:
         """Whether the packet's parameters are those of the job's registers."""
         op, elems = head["op"], head["elems"]
         if op in (Op.INT32, Op.NORM):
             return 1 <= elems <= self.n_words
         fields = {f.name: f.get(bytes((head["p0"], head["p1"])), origin=58)
-                  for f in PARAMETERS[op]}  # fmt: skip
+                  for f in PARAMETERS[Op(op)]}  # fmt: skip
         if op == Op.THC_SUM:
             return elems == job.C and W_CODES.index(job.w) == fields["w"]
         return elems == job.C and fields == index_parameters(job)
 
-    def _add(self, slot, head, payload, job):
+    def _add(self, slot: Slot, head: dict[str, int], payload: bytes, job: Job) -> None:
         """Add one contribution to the slot's sums, lane by lane."""
         op = head["op"]
         if op == Op.NORM:
@@ -180,12 +180,12 @@ class SlotEngine:
         for name in slot.flags:
             slot.flags[name] |= head[name]
 
-    def _overflow(self, slot):
+    def _overflow(self, slot: Slot) -> None:
         if not slot.flags["ovf"]:
             self.counters["overflow"] += 1
         slot.flags["ovf"] = 1
 
-    def _closed_by(self, slot, head, job):
+    def _closed_by(self, slot: Slot, head: dict[str, int], job: Job) -> list[tuple[dict, bytes]]:
         """Results that leave because this contribution completed something."""
         count = slot.bitmap.bit_count()
         enough = self._tensor_is_enough(head, job)
@@ -199,7 +199,7 @@ class SlotEngine:
                     out += self._close(other)
         return out
 
-    def _tensor_is_enough(self, head, job):
+    def _tensor_is_enough(self, head: dict[str, int], job: Job) -> bool:
         """Count the tensor's accepted bytes; whether they close its open slots."""
         if job.close != "bounded" or head["op"] == Op.NORM:
             return False
@@ -209,14 +209,14 @@ class SlotEngine:
         self.accepted_bytes[job.job] = (head["tensor"], total)
         return total >= job.need_bytes
 
-    def _close(self, slot):
+    def _close(self, slot: Slot) -> list[tuple[dict, bytes]]:
         slot.closed = True
         if slot.bitmap.bit_count() < len(slot.job.children):
             self.counters["partial"] += 1
         return [_result(slot, 2 ** len(slot.job.children) - 1)]
 
 
-def _result(slot, children, *, retransmitted=False):
+def _result(slot: Slot, children: int, *, retransmitted: bool = False) -> tuple[dict, bytes]:
     """A closed slot's result for some children: (head, payload)."""
     job, claim = slot.job, slot.claim
     head = _echo(claim) | {
@@ -239,19 +239,19 @@ def _result(slot, children, *, retransmitted=False):
     return head, pack(np.minimum(slot.sums + missing, 2**job.w - 1), job.w)
 
 
-def _stale(head, slot):
+def _stale(head: dict[str, int], slot: Slot) -> tuple[dict, bytes]:
     """Tell a sender that its generation is gone; ARG holds the one that the slot has."""
     flags = dict.fromkeys(("last", "retx", "ovf", "ecn", "part"), 0)
     answer = {"op": Op.CONTROL, "p0": STALE, "p1": 0, "arg": slot.gen, "elems": 0}
     return _echo(head) | flags | answer | {"children": 1 << head["src"]}, b""
 
 
-def _echo(head):
+def _echo(head: dict[str, int]) -> dict[str, int]:
     """Fields that an answer takes over."""
     return {f: head[f] for f in ("job", "gen", "lc", "slot", "tensor", "tree", "seq", "elems")}
 
 
-def _claimed(head):
+def _claimed(head: dict[str, int]) -> tuple[str, ...]:
     """Fields that every contribution to one slot must share with the first."""
     common = ("tensor", "seq", "elems", "op", "lc", "tree")
     return (*common, "arg") if head["op"] in (Op.THC_IDX, Op.THC_SUM) else common
@@ -269,9 +269,9 @@ def payload_bytes(op: int, elems: int, job: Job) -> int:
     return elems * widths.get(op, 32) // 8
 
 
-def _int16(value):
+def _int16(value: int) -> int:
     return (value + 0x8000) % 0x10000 - 0x8000
 
 
-def _int8(value):
+def _int8(value: int) -> int:
     return (value + 0x80) % 0x100 - 0x80

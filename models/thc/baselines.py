@@ -24,13 +24,13 @@ def rotate(
         raise ValueError(f"x must have shape (n,), n a power of two, not {x.shape}")
     signs = rng.choice([-1.0, 1.0], x.size)
 
-    def inverse(y):
+    def inverse(y: np.ndarray) -> np.ndarray:
         return hadamard(y[None].copy())[0] / math.sqrt(x.size) * signs
 
     return hadamard((x * signs)[None])[0] / math.sqrt(x.size), inverse
 
 
-def _round_at_random(x, rng):
+def _round_at_random(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     low = np.floor(x)
     return low + (rng.random(x.shape) < x - low)
 
@@ -59,7 +59,7 @@ def eden(bits: int) -> Compress:
     levels = lloyd_max(bits)
     edges = (levels[1:] + levels[:-1]) / 2
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rotated, inverse = rotate(x, rng)
         norm = length(x)
         if not norm:
@@ -73,7 +73,7 @@ def eden(bits: int) -> Compress:
 def min_max(bits: int, *, rotated: bool) -> Compress:
     """Uniform levels from the least to the greatest value, rounded at random."""
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
         low, high = values.min(), values.max()
         unit = (high - low) / (2**bits - 1) or 1.0  # of values that are all alike
@@ -117,7 +117,7 @@ def microscaled(x: np.ndarray, exponent_bits: int = 2, mantissa_bits: int = 1) -
 def microscaling(exponent_bits: int, mantissa_bits: int, *, rotated: bool = False) -> Compress:
     """`microscaled` values, of the gradient or of its rotation."""
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         values, inverse = rotate(x, rng) if rotated else (x, lambda y: y)
         return inverse(microscaled(values, exponent_bits, mantissa_bits))
 
@@ -129,7 +129,7 @@ def qsgd(levels: int, norm: str) -> Compress:
     lengths = {"l2": length, "max": lambda x: np.abs(x).max()}
     length_of = lengths[norm]
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         whole = length_of(x) or 1.0
         return np.sign(x) * whole / levels * _round_at_random(np.abs(x) / whole * levels, rng)
 
@@ -145,7 +145,7 @@ def terngrad(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def top_k(share: float) -> Compress:
     """The largest `share` of the values by magnitude; the rest is zero."""
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         del rng
         k = max(1, round(share * x.size))
         kept = np.zeros_like(x)
@@ -159,7 +159,7 @@ def top_k(share: float) -> Compress:
 def block_min_max(bits: int, block: int = 256) -> Compress:
     """`min_max` levels of each block of values, without rotation; what requantizing hops send."""
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         if x.size > block and x.size % block:
             raise ValueError(f"x must hold a multiple of {block} values, not {x.size}")
         values = x.reshape(-1, min(block, x.size))

@@ -10,7 +10,7 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_compiled
-def _signs(h1, words):
+def _signs(h1: np.uint32, words: np.ndarray) -> None:
     """Sign words of one block, uint32 (B // 32,)."""
     x = h1 if h1 != 0 else np.uint32(0x9E3779B9)
     for j in range(words.size):
@@ -21,7 +21,7 @@ def _signs(h1, words):
 
 
 @_compiled
-def _step(x):
+def _step(x: np.ndarray) -> None:
     for i in range(x.size):
         x[i] ^= np.uint32(x[i] << np.uint32(13))
     for i in range(x.size):
@@ -31,7 +31,7 @@ def _step(x):
 
 
 @_compiled
-def _apply_signs(values, words):
+def _apply_signs(values: np.ndarray, words: np.ndarray) -> None:
     """Negate values[i] where bit i % 32 of word i // 32 is 1."""
     for j in range(words.size):
         word = words[j]
@@ -41,7 +41,7 @@ def _apply_signs(values, words):
 
 
 @_compiled
-def _hadamard(x):
+def _hadamard(x: np.ndarray) -> None:
     length = 1
     while length < x.size:
         for start in range(0, x.size, 2 * length):

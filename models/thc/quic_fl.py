@@ -16,7 +16,7 @@ from .baselines import Compress, length, rotate
 N_QUANTILES = 4096  # points at which the normal distribution is weighed
 
 
-def _choices(levels):
+def _choices(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What a worker may send: rows of levels, one for each h, from all lowest to all highest.
 
     Returns the slopes between rows, the index of the level that each row has for each h, and the
@@ -32,7 +32,7 @@ def _choices(levels):
     return middles.flat[order], index, levels[np.arange(n_shared), index]
 
 
-def _between(means, x):
+def _between(means: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row below each x, and how far x is on its way to the row above, 0 to 1."""
     row = np.clip(np.searchsorted(means, x, side="right") - 1, 0, means.size - 2)
     return row, np.clip((x - means[row]) / (means[row + 1] - means[row]), 0, 1)
@@ -79,7 +79,7 @@ def quic_fl(bits: int, shared: int, exact: float = 1 / 512) -> Compress:
     means = sent.mean(axis=1)
     largest = NormalDist().inv_cdf(1 - exact / 2)
 
-    def compress(x, rng):
+    def compress(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rotated, inverse = rotate(x, rng)
         unit = length(x) / math.sqrt(x.size)
         if not unit:

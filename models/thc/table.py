@@ -20,7 +20,7 @@ def clip_point(p: float) -> float:
     return -NormalDist().inv_cdf(p / 2)
 
 
-def _edge_costs(x):
+def _edge_costs(x: np.ndarray) -> np.ndarray:
     """costs[i, j]: rounding variance of N(0,1) between levels x[i] <= x[j], in units of sigma^2.
 
     Stochastic rounding of v in [a, c] has variance (v - a) * (c - v); this is its integral.

@@ -6,6 +6,7 @@ paper's arithmetic is real-valued; the integer arithmetic here is ours, and its 
 real-valued scheme is bounded in the tests.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,14 @@ BATCH = 1 << 18  # elements worked on at a time: a few arrays of this size stay 
 __all__ = ["Worker", "clip_point", "pack", "solve_table", "unpack"]
 
 
-def _whole(name, value, high=(1 << 32) - 1, low=0):
+def _whole(name: str, value: Any, high: int = (1 << 32) - 1, low: int = 0) -> int:
     """`value` as an int; ValueError unless it is an integer of `low` to `high`."""
     if not isinstance(value, int | np.integer) or not low <= value <= high:
         raise ValueError(f"{name} must be an integer of {low} to {high}, not {value!r}")
     return int(value)
 
 
-def _integers(name, values):
+def _integers(name: str, values: Any) -> np.ndarray:
     """`values` as an array of this machine's byte order; ValueError unless they are integers."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu" and values.size:
@@ -50,7 +51,7 @@ def _integers(name, values):
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _inside(name, values, high):
+def _inside(name: str, values: np.ndarray, high: int) -> None:
     """ValueError unless all lie in 0 to `high`."""
     if not values.size:
         return
@@ -129,7 +130,7 @@ def hadamard(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _split(x):
+def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sign (bool), biased exponent (int32) and mantissa with hidden one (int64) of FP32 values."""
     bits = x.view(np.uint32)
     exponent = (bits >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32)
@@ -138,7 +139,7 @@ def _split(x):
     return bits >> np.uint32(31) != 0, exponent, mantissa
 
 
-def _flush(x):
+def _flush(x: np.ndarray) -> np.ndarray:
     """Subnormal results become +0."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)
 
@@ -254,7 +255,7 @@ class Worker:
             return self._compiled.norms(rows.view(np.uint32))
         return np.concatenate([self._block_norms(rows[part]) for part in self._batches(len(rows))])
 
-    def _block_norms(self, rows):
+    def _block_norms(self, rows: np.ndarray) -> np.ndarray:
         _, exponent, mantissa = _split(rows)
         top = exponent.max(axis=1)
         shift = np.minimum(top[:, None] - exponent + 7, 63)
@@ -323,15 +324,15 @@ class Worker:
         result[silent] = 2 ** (self.b - 1)
         return result.reshape(-1)
 
-    def _batches(self, n_blocks):
+    def _batches(self, n_blocks: int) -> list[slice]:
         """Slices of a few blocks at a time, so that the working set stays in the cache."""
         batch = max(1, BATCH // self.B)
         return [slice(i, i + batch) for i in range(0, n_blocks, batch)]
 
-    def _sign_hash(self, tensor, blocks):
+    def _sign_hash(self, tensor: int, blocks: np.ndarray) -> np.ndarray:
         return block_hash(key(self.seed, self.sign_round, SIGN_WORKER), tensor, blocks)
 
-    def _checked(self, norms, n_blocks):
+    def _checked(self, norms: np.ndarray, n_blocks: int) -> np.ndarray:
         norms = np.asarray(norms)
         expected = (n_blocks,) if self.norm == "block" else (1,)
         if norms.shape != expected:
@@ -341,7 +342,7 @@ class Worker:
             _inside("norms", norms, (1 << 32) - 1)
         return np.ascontiguousarray(norms, np.uint32)
 
-    def _factors(self, norms, rows):
+    def _factors(self, norms: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
         """What scales each block: int64 factors and exponent offsets, both (n_blocks,).
 
         A value is (its 17-bit mantissa times the factor) >> (offset - its exponent).
@@ -358,7 +359,7 @@ class Worker:
             offset = 285 - F - exponent
         return (np.repeat(v.astype(np.int64), len(rows) // len(v)) for v in (factor, offset))
 
-    def _scale(self, rows, factors, offsets):
+    def _scale(self, rows: np.ndarray, factors: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Rows scaled to sigma = 1 as fixed point with F fraction bits, int32 (n_blocks, B)."""
         sign, exponent, mantissa = _split(rows)
         product = (mantissa >> 7) * factors[:, None]
@@ -371,7 +372,7 @@ class Worker:
         scaled = scaled.astype(np.int32)
         return np.negative(scaled, out=scaled, where=sign)
 
-    def _quantize(self, rotated, random):
+    def _quantize(self, rotated: np.ndarray, random: np.ndarray) -> np.ndarray:
         """Stochastic rounding of fixed-point values to indices; centered to 1/256 table unit."""
         clipped = np.clip(rotated, -self.t_fixed, self.t_fixed).astype(np.int64)
         u = ((clipped + self.t_fixed) * self.unit + (1 << 15) >> 16).astype(np.int32)
@@ -405,7 +406,7 @@ class Worker:
         error[~np.isfinite(error)] = 0
         return error
 
-    def _restore(self, sums, norms, n, tensor):
+    def _restore(self, sums: np.ndarray, norms: np.ndarray, n: int, tensor: int) -> np.ndarray:
         tensor = _whole("tensor", tensor)
         sums = np.asarray(sums)
         if sums.ndim != 1 or sums.size % self.B:

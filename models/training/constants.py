@@ -23,7 +23,7 @@ _BENCH = "measured: gradnic bench, one core of a 2-core x86-64 server (docs: cod
 _ECP5 = "placed and routed by nextpnr on an ECP5-85, speed grade 8"
 
 
-def _placed(gbps, block, what):
+def _placed(gbps: float, block: str, what: str) -> Constant:
     """Bytes of FP32 a second that a block takes where it was placed and routed."""
     return Constant(gbps * 1e9 / 8, "bytes/s", f"{what}, {_ECP5}", (block, "gbps"))
 

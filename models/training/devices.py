@@ -55,7 +55,7 @@ class Systolic:
         if not 0 < self.clock < math.inf:
             raise ValueError(f"{self.name}: clock must be above 0, not {self.clock}")
 
-    def _cycles(self, m, n, k):
+    def _cycles(self, m: int, n: int, k: int) -> int:
         folds = -(-m // self.rows) * -(-n // self.columns)
         return folds * (k + self.rows + self.columns - 2) if m * n * k else 0
 
@@ -88,7 +88,7 @@ def compute_seconds(model: Model, device: Accelerator, batch: int) -> float:
     return sum(map(sum, passes(model, device, batch)))
 
 
-def _from_resnet50(name, constant):
+def _from_resnet50(name: str, constant: str) -> Device:
     """A device that trains as many ResNet-50 images a second as `constant` says."""
     model = load("resnet50")
     unit = Device("unit", 1.0)

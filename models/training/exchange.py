@@ -137,7 +137,7 @@ class Exchange:
         return self._known[n_bytes]
 
     @cached_property
-    def _coded(self):
+    def _coded(self) -> Network:
         """The network with the codec."""
         network, codec = self.network, self.codec
         engine = math.inf if codec.engine is None else codec.engine * NANO

@@ -83,7 +83,7 @@ class Model:
         ]
 
 
-def _rows(rows):
+def _rows(rows: Any) -> list[Layer]:
     """Layers of rows, repeats unrolled: at most `MAX_LAYERS`."""
     if not isinstance(rows, list):
         raise ValueError(f"layers must be a list, not {_shown(rows)}")
@@ -112,18 +112,18 @@ def _rows(rows):
     return layers
 
 
-def _is_count(value):
+def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MAX_COUNT
 
 
-def _shown(value):
+def _shown(value: Any) -> str:
     """The beginning of a value as JSON."""
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @cache
-def _tables():
+def _tables() -> dict[str, Any]:
     return json.loads(resources.files(__package__).joinpath("layers.json").read_text())
 
 
@@ -132,7 +132,7 @@ def names() -> tuple[str, ...]:
     return tuple(_tables())
 
 
-def _model(name, table):
+def _model(name: str, table: Mapping) -> Model:
     try:
         rows = tuple(_rows(table.get("layers")))
     except ValueError as error:
@@ -252,17 +252,18 @@ def from_module(module: "Module", sample: Any) -> Model:
     return model
 
 
-def _floats(values):
+def _floats(values: Any) -> int:
     """Of a parameter's gradient: a complex number is two."""
     return values.numel() * (2 if values.is_complex() else 1)
 
 
-def _layers(name, tensors):
+def _layers(name: str, tensors: Mapping[str, tuple[int, dict]]) -> list[Layer]:
     """Layers of one module's tensors, {name: (floats, products {(n, k): m})}."""
     made = [(m, n, k) for _, products in tensors.values() for (n, k), m in products.items()]
     if len(tensors) <= 2 and len(made) <= 1:
-        sizes = [*(floats for floats, _ in tensors.values()), 0, 0]
-        result = [Layer(name, *sizes[:2], *(made or [(0, 0, 0)])[0])]
+        weights, biases, *_ = *(floats for floats, _ in tensors.values()), 0, 0
+        m, n, k = (made or [(0, 0, 0)])[0]
+        result = [Layer(name, weights, biases, m, n, k)]
     else:
         result = []
         for tensor, (floats, products) in tensors.items():

@@ -7,8 +7,9 @@ others. Its all-reduce starts when all of its gradients are there and the one be
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .devices import Accelerator, passes
 from .layers import FLOAT_BYTES, Model
@@ -124,11 +125,19 @@ def step(
     return Step(max(starts[-1] - starts[-2], compute), compute, communication)
 
 
-def _stages(seconds):
+def _stages(seconds: Any) -> tuple[float, ...]:
     return (0.0, float(seconds), 0.0) if isinstance(seconds, int | float) else tuple(seconds)
 
 
-def _one_step(start, times, parts, stages, arrival, overlap, order):
+def _one_step(
+    start: float,
+    times: Sequence[tuple[float, float]],
+    parts: Sequence[Bucket],
+    stages: Sequence[tuple[float, ...]],
+    arrival: Sequence[float] | None,
+    overlap: bool,
+    order: str,
+) -> tuple[list[float], float]:
     """When each layer's gradients have arrived, and when the next step may start.
 
     arrival : of the step before, per layer; with order ``layer`` its forward pass waits for them.
@@ -153,7 +162,9 @@ def _one_step(start, times, parts, stages, arrival, overlap, order):
     return arrived, backward_end if by_layer else max(backward_end, *done)
 
 
-def _pipeline(due, stages, rank):
+def _pipeline(
+    due: Sequence[float], stages: Sequence[tuple[float, ...]], rank: Sequence[int] | None
+) -> list[float]:
     """When each bucket has passed encoder, network and decoder; rank : urgency, None: in turn."""
     encoded, free = [], 0.0
     for at, (encode, _, _) in zip(due, stages, strict=True):

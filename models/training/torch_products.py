@@ -21,19 +21,21 @@ _PRODUCT = re.compile(  # in the name of an operator that multiplies matrices
 )
 
 
-def _matrices(a, b):
+def _matrices(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
     """(m, n, k) of a product of matrices, of a batch of them, or of a matrix and a vector."""
     batch = len(a) if a.dim() == 3 else 1
     return a.shape[-2], (b.shape[-1] if b.dim() > 1 else 1), a.shape[-1] * batch
 
 
-def _convolution(x, weight, transposed, result):
+def _convolution(
+    x: torch.Tensor, weight: torch.Tensor, transposed: bool, result: torch.Tensor
+) -> tuple[int, int, int]:
     if transposed:
         return x.numel() // len(weight), weight[0].numel(), len(weight)
     return result.numel() // len(weight), len(weight), weight[0].numel()
 
 
-def _trilinear(weight, result):
+def _trilinear(weight: torch.Tensor, result: torch.Tensor) -> tuple[int, int, int]:
     n = result.shape[-1]
     return result.numel() // n, n, weight.numel() // n
 
@@ -79,11 +81,11 @@ class Products(TorchDispatchMode):
     def hooks(self, name: str, part: nn.Module) -> Iterator[Any]:
         """Handles of the two hooks of a module under this name."""
 
-        def begin(*_):
+        def begin(*_: Any) -> None:
             self.called.setdefault(name)
             self._within.append(name)
 
-        def end(part, args, keywords, output):
+        def end(part: nn.Module, args: tuple, keywords: dict, output: Any) -> None:
             parts = 2 if any(values.is_complex() for values in part.parameters()) else 1
             for tensor, (m, n, k) in _of_module(part, args, keywords, output).items():
                 rows = m * _times_mapped(output)
@@ -93,12 +95,14 @@ class Products(TorchDispatchMode):
         yield part.register_forward_pre_hook(begin)
         yield part.register_forward_hook(end, with_kwargs=True)
 
-    def _add(self, tensor, m, n, k):
+    def _add(self, tensor: str, m: int, n: int, k: int) -> None:
         self.called.setdefault(tensor.rpartition(".")[0])
         of_tensor = self.products.setdefault(tensor, {})
         of_tensor[n, k] = of_tensor.get((n, k), 0) + m
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         packet = getattr(func, "overloadpacket", None)  # of no operator of higher order
         if packet not in _OPERATORS and getattr(func, "namespace", None) == "aten":
@@ -116,12 +120,12 @@ class Products(TorchDispatchMode):
             self.unknown.setdefault(str(packet or func))
         return result
 
-    def _note(self, packet, around, args, result):
+    def _note(self, packet: Any, around: list, args: tuple, result: torch.Tensor) -> None:
         m, n, k = _OPERATORS[packet](args, result)
         if result.is_complex():
             n, k = 2 * n, 2 * k
-        owners = dict(filter(None, map(self._owner, args)))
-        tensor = max(owners, key=owners.get, default=None)  # the matrix, not what is added
+        owners: dict[str, int] = dict(filter(None, map(self._owner, args)))
+        tensor = max(owners, key=owners.__getitem__, default=None)  # the matrix, not what is added
         if tensor and around:
             return  # attention's own parameters
         owner = tensor and tensor.rpartition(".")[0]
@@ -133,7 +137,7 @@ class Products(TorchDispatchMode):
         self.called.setdefault((label, n, k))
         self.loose[label, n, k] = self.loose.get((label, n, k), 0) + m
 
-    def _owner(self, values):
+    def _owner(self, values: Any) -> tuple[str, int] | None:
         """(name, size) of the parameter that an operand is a view of, None for others."""
         if not isinstance(values, torch.Tensor) or values.layout is not torch.strided:
             return None
@@ -172,7 +176,7 @@ def watched(module: nn.Module) -> Iterator[Products]:
         yield found
 
 
-def _multiplies(func):
+def _multiplies(func: Any) -> bool:
     """Whether an operator that is not among the known ones may be of products."""
     name = func.name().partition(".")[0]  # such as aten::mkldnn_rnn_layer
     space, _, name = name.partition("::")
@@ -181,7 +185,7 @@ def _multiplies(func):
     return space not in ("prim", "prims", "profiler")
 
 
-def _tells(part):
+def _tells(part: nn.Module) -> bool:
     """Whether `_of_module` knows all products of a module's parameters."""
     if isinstance(part, _RECURRENT | nn.MultiheadAttention):
         return True
@@ -189,7 +193,7 @@ def _tells(part):
     return known and type(part).forward.__module__.startswith(_BUILT_IN)
 
 
-def _times_mapped(output):
+def _times_mapped(output: Any) -> int:
     """Calls that torch.vmap makes of the one with this output: 1 outside of it."""
     while not isinstance(output, torch.Tensor):  # of attention, and of packed sequences
         output = output[0]
@@ -199,7 +203,9 @@ def _times_mapped(output):
     return whole.numel() // max(output.numel(), 1)
 
 
-def _of_module(part, args, keywords, output):
+def _of_module(
+    part: Any, args: tuple, keywords: dict, output: Any
+) -> dict[str, tuple[int, int, int]]:
     """{parameter's name within a PyTorch module: (m, n, k)} of one call."""
     if not _tells(part):
         return {}
