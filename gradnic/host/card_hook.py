@@ -5,32 +5,16 @@ becomes a job of the rank's own card, posted as soon as it is ready; the cards s
 and the backward pass goes on meanwhile. Needs PyTorch, the extra ``train``.
 """
 
-import contextlib
-import queue
 import secrets
-import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
-from gradnic.interface.job import (
-    ALIGN,
-    HISTORY,
-    Completion,
-    Job,
-    JobCodec,
-    JobStatus,
-    Kind,
-    Operation,
-    ending,
-)
+from gradnic.interface.job import ALIGN, HISTORY, JobCodec, Kind, Operation
 from gradnic.interface.params import check_range
 
+from .card_jobs import RUNS, CardJobs, check_memory, kind_of
 from .framed_card import FramedCard
 from .process_group import chosen_group, dense, of_ddp, raise_behind
-
-RUNS = (1 << 16) // HISTORY  # of so many tensors each
-POLL = 0.0005  # seconds that a completion is waited for, while other buckets may come
 
 
 class CardHook:
@@ -86,19 +70,16 @@ class CardHook:
         run: int | None = None,
     ) -> None:
         first, n_bytes = memory
-        if first % ALIGN or n_bytes < ALIGN:
-            raise ValueError(
-                f"memory must begin at a multiple of {ALIGN} and have bytes, not {memory!r}"
-            )
+        check_memory(memory)
         if mean not in ("card", "host"):
             raise ValueError(f"mean must be card or host, not {mean!r}")
         if mean == "host" and not n_ranks:
             raise ValueError("n_ranks must be given where the host makes the mean")
-        self._card, self._memory = card, (first, first + n_bytes)
+        self._memory = first, first + n_bytes
         self._fields = {"codec": codec, "table": table, "p_q16": p_q16, "seed": seed}
         self._fields["op"] = Operation.MEAN if mean == "card" else Operation.SUM
         is_mean = mean == "card" or codec == JobCodec.THC  # which decodes means
-        self._divisor, self._timeout = 1 if is_mean else n_ranks, timeout
+        self._after = None if is_mean else lambda buffer: buffer.div_(n_ranks)
         self._rounds = 2 if codec == JobCodec.THC else 1  # GENs of a job: norms have one, too
         if run is not None:
             check_range("run", run, 0, RUNS - 1)
@@ -106,14 +87,8 @@ class CardHook:
         self._world: Any = None  # the process group that `_run` was drawn in
         self._served: int | None = None  # run of `_places`, [tensor, gen, address, parameters] each
         self._places: dict[tuple, list] = {}
-        self._n_jobs = secrets.randbits(16)  # jobs of a hook before may still end
-        self._fault: Exception | None = None
-        self._asked: queue.SimpleQueue = queue.SimpleQueue()
         self._step: list = []  # futures of a backward pass so far
-        self._under_way: dict[int, tuple] = {}
-        self._closed = False
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self._jobs = CardJobs(card, timeout=timeout)
 
     # DDP refuses annotations other than its own.
     def average(self, state, bucket, *shard):  # type: ignore[no-untyped-def]
@@ -138,16 +113,14 @@ class CardHook:
         return future.then(lambda _: buffer)
 
     def _ask(self, state: Any, bucket: Any, buffer: Any, future: Any) -> None:
-        import torch
-
-        kinds = {torch.float32: Kind.FP32, torch.bfloat16: Kind.BF16}
-        if buffer.dtype not in kinds or buffer.device.type != "cpu":
+        kind = kind_of(buffer)
+        if kind is None:
             raise ValueError(
                 f"a bucket must be of float32 or bfloat16 on cpu, not {buffer.dtype} on "
                 f"{buffer.device}"
             )
         dense(buffer)
-        if self._closed:
+        if self._jobs.closed:
             raise RuntimeError("this hook is closed")
         if not buffer.numel():  # of parameters without elements alone: no job
             future.set_result(buffer)
@@ -156,8 +129,9 @@ class CardHook:
         if self._given is None and (self._run is None or world is not self._world):
             self._run, self._world = _agreed(state), world
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
-        kind = kinds[buffer.dtype]
-        self._asked.put((future, buffer, bucket.parameters(), kind, layer, self._run))
+        n_bytes = buffer.numel() * buffer.element_size()
+        place = partial(self._place, self._run, bucket.parameters(), kind, n_bytes)
+        self._jobs.ask(future, buffer, place, {"layer": layer, **self._fields}, self._after)
 
     def __deepcopy__(self, memo: dict) -> "CardHook":
         return self
@@ -167,60 +141,13 @@ class CardHook:
 
     def close(self) -> None:
         """End the thread that speaks to the card, once all that was asked is done."""
-        self._closed = True
-        self._asked.put(None)
-        self._thread.join()
+        self._jobs.close()
 
-    def _serve(self) -> None:
-        open_ = True
-        while open_ or self._under_way:
-            try:
-                asked = self._asked.get(block=open_ and not self._under_way)
-            except queue.Empty:
-                asked = ()
-            if asked is None:
-                open_ = False
-            elif asked:
-                self._try(asked[0], self._begin, *asked)
-            if self._under_way:
-                self._try(None, self._collect)
-
-    def _try(self, future: Any, act: Callable[..., None], *what: Any) -> None:
-        """Whatever goes wrong belongs to who waits, and to all that follows."""
-        if self._fault is None:
-            try:
-                return act(*what)
-            except Exception as error:
-                self._fault = error
-        for waits in [future, *(held[0] for held in self._under_way.values())]:
-            if waits is not None and not waits.done():
-                waits.set_exception(self._fault)
-        for id in self._under_way:
-            with contextlib.suppress(Exception):  # the card may be gone
-                self._card.abort(id)
-        self._under_way.clear()
-
-    def _begin(
-        self, future: Any, buffer: Any, parameters: list, kind: Kind, layer: int, run: int
-    ) -> None:
-        import torch
-
-        words = buffer.view(torch.int16) if kind is Kind.BF16 else buffer
-        octets = words.numpy().view("u1")
-        place = self._place(run, parameters, kind, octets.size)
-        tensor, gen, address, _ = place
-        place[1] = (gen + self._rounds) & 0xFFFF
-        self._n_jobs = (self._n_jobs + 1) & 0xFFFF
-        job = Job(
-            id=self._n_jobs, tensor=tensor, gen=gen, elems=buffer.numel(), source=address,
-            result=address, kind=kind, layer=layer, **self._fields,
-        )  # fmt: skip
-        self._card.link.store(address, _whole(octets))
-        self._card.link.post(job, self._timeout)
-        self._under_way[job.id] = future, buffer, octets, address, time.monotonic() + self._timeout
-
-    def _place(self, run: int, parameters: list, kind: Kind, n_bytes: int) -> list:
-        """[tensor, generation, address, what is kept so that no other has its ids] of a bucket."""
+    def _place(
+        self, run: int | None, parameters: list, kind: Kind, n_bytes: int
+    ) -> tuple[int, int, int]:
+        """Tensor, generation and address of a bucket."""
+        run = run or 0
         if run != self._served:
             self._served, self._free = run, self._memory[0]
             self._places.clear()
@@ -238,39 +165,13 @@ class CardHook:
                     f"bucket of {n_bytes}"
                 )
             tensor = run * HISTORY + len(self._places)
+            # Parameters are kept so that no others have their ids.
             self._places[key] = [tensor, self._rounds, self._free, parameters]
             self._free += size
-        return self._places[key]
-
-    def _collect(self) -> None:
-        """A completion, if one comes soon."""
-        ended = self._card.completion(POLL)
-        if ended is not None and ended.id in self._under_way:
-            self._finish(ended, *self._under_way[ended.id])
-            del self._under_way[ended.id]
-        for id, (*_, deadline) in self._under_way.items():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"job {id} has not ended in {self._timeout} s")
-
-    def _finish(
-        self,
-        ended: Completion,
-        future: Any,
-        buffer: Any,
-        octets: Any,
-        address: int,
-        deadline: float,
-    ) -> None:
-        if ended.status not in (JobStatus.DONE, JobStatus.SHORT):
-            codec = JobCodec(self._fields["codec"]).name
-            raise RuntimeError(
-                f"job {ended.id}, codec {codec} of {buffer.numel()} values of {buffer.dtype}, "
-                f"ended as {ending(ended.status, ended.detail)}"
-            )
-        octets[:] = self._card.link.load(address, -(-octets.size // 4) * 4)[: octets.size]
-        if self._divisor != 1:
-            buffer /= self._divisor
-        future.set_result(buffer)
+        place = self._places[key]
+        tensor, gen, address, _ = place
+        place[1] = (gen + self._rounds) & 0xFFFF
+        return tensor, gen, address
 
 
 def _world() -> Any:
@@ -291,8 +192,3 @@ def _agreed(state: Any) -> int:
     first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast_object_list(drawn, src=first, group=group)
     return drawn[0]
-
-
-def _whole(octets: Any) -> Any:
-    """Words of 4 bytes: of BF16 one may be half."""
-    return octets if octets.size % 4 == 0 else bytes(octets) + bytes(-octets.size % 4)

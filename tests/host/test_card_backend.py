@@ -1,0 +1,252 @@
+"""``gradnic`` as a backend of torch.distributed: on cards played here, and on golden ones."""
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections import deque
+
+import pytest
+from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.topology import parse
+from gradnic.sim.offload.twin import Twin, TwinServer
+
+from gradnic.host.framed_card import FramedCard
+from gradnic.host.frames import FrameHost, udp
+from gradnic.interface.host_frame import OPTIONS
+from gradnic.interface.job import Completion, JobCodec, JobStatus, Kind, Operation
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
+dist = torch.distributed
+ALL = "inc bf16 scale thc maxima"
+
+
+class Card:
+    """Memory, and jobs that end at once with a status, their result three times the source."""
+
+    def __init__(self, built=ALL, status=JobStatus.DONE):
+        self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
+        self.status, self.aborted = status, []
+        self.hello = {"options": sum(1 << OPTIONS.index(name) for name in built.split())}
+
+    def store(self, address, octets):
+        octets = bytes(memoryview(octets).cast("B"))
+        self.memory[address : address + len(octets)] = octets
+
+    def load(self, address, n_bytes):
+        return self.memory[address : address + n_bytes]
+
+    def post(self, job, timeout):
+        self.jobs.append(job)
+        size = 4 if job.kind == Kind.FP32 else 2
+        view = memoryview(self.memory)[job.source : job.source + size * job.elems]
+        told = torch.frombuffer(view, dtype=torch.float32 if size == 4 else torch.bfloat16)
+        told *= 3
+        self.ended.append(Completion(id=job.id, status=int(self.status)))
+
+    def abort(self, id):
+        self.aborted.append(id)
+
+    def completion(self, timeout):
+        return self.ended.popleft() if self.ended else None
+
+
+@contextlib.contextmanager
+def alone(tmp_path, card, **options):
+    """A process group of one rank over this card."""
+    from gradnic.host.card_backend import register
+
+    register(card, **{"memory": (64, 4096)} | options)
+    meet = f"file://{tmp_path}/{len(list(tmp_path.iterdir()))}"
+    dist.init_process_group("gradnic", init_method=meet, rank=0, world_size=1)
+    try:
+        yield dist.group.WORLD
+    finally:
+        dist.destroy_process_group()
+
+
+def test_what_is_a_job_and_what_goes_over_gloo(tmp_path):
+    card = Card()
+    with alone(tmp_path, card) as group:
+        assert dist.get_backend() == "gradnic"
+        for values, op, wanted in (
+            (torch.arange(5.0), dist.ReduceOp.SUM, Operation.SUM),
+            (torch.ones(3, 7), dist.ReduceOp.AVG, Operation.MEAN),
+            (torch.ones(3, dtype=torch.bfloat16), dist.ReduceOp.MAX, Operation.MAX),
+            (torch.arange(12.0).view(3, 4).t(), dist.ReduceOp.SUM, Operation.SUM),
+            (torch.tensor(2.0), dist.ReduceOp.SUM, Operation.SUM),
+            (torch.ones(4, requires_grad=True), dist.ReduceOp.SUM, Operation.SUM),
+        ):
+            before = values.detach().clone()
+            with torch.no_grad():
+                dist.all_reduce(values, op=op)
+            assert torch.equal(values, 3 * before)
+            job = card.jobs.pop()
+            assert (job.op, job.elems, job.codec) == (wanted, values.numel(), JobCodec.RAW32)
+            assert job.kind == (Kind.BF16 if values.dtype == torch.bfloat16 else Kind.FP32)
+        for values, op in (
+            (torch.ones(3, dtype=torch.int64), dist.ReduceOp.SUM),
+            (torch.ones(3, dtype=torch.float64), dist.ReduceOp.SUM),
+            (torch.ones(3), dist.ReduceOp.MIN),
+            (torch.ones(3), dist.ReduceOp.PRODUCT),
+            (torch.ones(0), dist.ReduceOp.SUM),
+        ):
+            before = values.clone()
+            dist.all_reduce(values, op=op)
+            assert torch.equal(values, before)
+        values = torch.ones(3)
+        dist.all_reduce(values, group=dist.new_group([0]))
+        dist.broadcast(values, 0)
+        dist.barrier()
+        assert values.sum() == 3
+        assert not card.jobs
+        assert group.n_jobs == 6
+
+
+def test_jobs_have_places_and_rounds_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.randbelow", lambda n: 5)
+    card = Card()
+    values = torch.arange(5 * 128 + 3.0)  # five places of 512 bytes, and 3 values
+    with alone(tmp_path, card):
+        dist.all_reduce(values)
+        works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(20)]
+        for work in works:
+            assert work.wait()
+            assert work.is_completed()
+            assert work.get_future().value()[0].item() == 3
+    assert torch.equal(values, 3 * torch.arange(5 * 128 + 3.0))
+    assert [job.elems for job in card.jobs] == [128] * 5 + [3] + [1] * 20
+    told = [(job.tensor, job.gen, job.source, job.result) for job in card.jobs]
+    assert told == [
+        (5 * 64 + k % 8, 1 + k // 8, 64 + 512 * (k % 8), 64 + 512 * (k % 8)) for k in range(26)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("built", "options", "op", "wanted", "factor"),
+    [
+        ("", {}, "AVG", (Operation.SUM, JobCodec.RAW32), 3),  # the host divides by one rank
+        ("", {}, "MAX", None, 1),
+        ("inc", {"codec": JobCodec.INCEPTIONN}, "SUM", (Operation.SUM, JobCodec.INCEPTIONN), 3),
+        ("inc maxima", {"codec": 2, "p_q16": 9}, "MAX", (Operation.MAX, JobCodec.RAW32), 3),
+        ("thc", {"codec": JobCodec.THC}, "AVG", (Operation.SUM, JobCodec.THC), 3),
+        ("thc", {"codec": JobCodec.THC}, "SUM", (Operation.SUM, JobCodec.THC), 3),
+    ],
+)
+def test_as_cards_are_built(tmp_path, built, options, op, wanted, factor):
+    card = Card(built)
+    with alone(tmp_path, card, **options):
+        values = torch.ones(4)
+        dist.all_reduce(values, op=getattr(dist.ReduceOp, op))
+        half = torch.ones(4, dtype=torch.bfloat16)
+        dist.all_reduce(half)  # no card here has BF16
+    assert torch.equal(values, torch.full((4,), float(factor)))
+    assert torch.equal(half, torch.ones(4, dtype=torch.bfloat16))
+    assert [(job.op, job.codec) for job in card.jobs] == ([wanted] if wanted else [])
+    if options.get("codec") == JobCodec.THC:
+        assert card.jobs[0].gen == 2  # its norms have 1
+
+
+def test_a_job_that_fails_is_told_where_it_is_waited_for_and_behind_it(tmp_path):
+    card = Card(status=JobStatus.STUCK)
+    with alone(tmp_path, card):
+        failed = dist.all_reduce(torch.ones(4), async_op=True)
+        for work in failed, dist.all_reduce(torch.ones(4), async_op=True):
+            with pytest.raises(RuntimeError, match=r"job \d+, codec RAW32 of 4 .*stuck at row 0"):
+                work.wait()
+            assert not work.is_success()
+    assert len(card.jobs) == 1
+    good = Card()
+    with alone(tmp_path, good):  # a new group begins anew
+        dist.all_reduce(torch.ones(4))
+    assert len(good.jobs) == 1
+
+
+def test_arguments_are_checked(tmp_path):
+    from gradnic.host.card_backend import register
+
+    with pytest.raises(ValueError, match="memory must begin at a multiple of 64"):
+        register(Card(), memory=(4, 4096))
+
+
+def run_ranks(part, folder, n, *ends):
+    """One process a rank, of this file as a program."""
+    runs = [
+        subprocess.Popen(
+            [sys.executable, __file__, part, str(rank), folder, *ends], stderr=subprocess.PIPE
+        )
+        for rank in range(n)
+    ]
+    told = [run.communicate(timeout=200)[1].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0] * n, "".join(told)
+
+
+def sums(rank, folder, *ends):
+    from gradnic.host.card_backend import register
+
+    host, port = ends[rank].split(":")
+    link = FrameHost(*udp(host, int(port)), patience=60.0)
+    register(FramedCard(link), memory=(0, 1 << 15))
+    meet = f"file://{folder}/meet"
+    dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=len(ends))
+    n = len(ends)
+    mine = torch.arange(3000.0) * (rank + 1)
+    sums, means, most = mine.clone(), mine.clone(), (-mine).to(torch.bfloat16)
+    works = [dist.all_reduce(sums, async_op=True), dist.all_reduce(most, dist.ReduceOp.MAX)]
+    dist.all_reduce(means, dist.ReduceOp.AVG)
+    works[0].wait()
+    assert torch.equal(sums, torch.arange(3000.0) * n * (n + 1) / 2)
+    third = torch.tensor(1 / n)
+    assert torch.equal(means, sums * third)  # times the float32 nearest to 1 / n
+    assert torch.equal(most, (-torch.arange(3000.0)).to(torch.bfloat16))
+    numbers = torch.tensor([rank])
+    dist.all_reduce(numbers)
+    assert numbers.item() == n * (n - 1) // 2
+    torch.manual_seed(rank)
+    network = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Linear(30, 1))
+    model = torch.nn.parallel.DistributedDataParallel(network)
+    before = dist.group.WORLD.n_jobs
+    for _ in range(2):
+        network.zero_grad()
+        model(torch.randn(8, 40)).sum().backward()
+    assert dist.group.WORLD.n_jobs > before
+    flat = torch.cat([p.grad.view(-1) for p in network.parameters()])
+    every = [torch.empty_like(flat) for _ in range(n)]
+    dist.all_gather(every, flat)
+    assert all(torch.equal(one, flat) for one in every)
+    dist.destroy_process_group()
+    link.close()
+
+
+def test_programs_of_torch_distributed_run_on_golden_cards(tmp_path):
+    topology = parse("ring:3")
+    twin = Twin((compile_table(build(topology, "ring")),), topology, 1 << 15)
+    server, stop = TwinServer(twin, port=0), threading.Event()
+    served = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
+    served.start()
+    try:
+        ends = [f"{host}:{port}" for host, port in server.ends]
+        run_ranks("sums", tmp_path, 3, *ends)
+    finally:
+        stop.set()
+        served.join()
+        server.close()
+
+
+def differs(rank, folder):
+    from gradnic.host.card_backend import register
+
+    register(Card(), memory=(0, 4096 + 64 * rank))
+    meet = f"file://{folder}/meet"
+    with pytest.raises(ValueError, match=r"ranks 0 and 1 differ in their cards: .*\(0, 4160\)"):
+        dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=2)
+
+
+def test_ranks_that_differ_are_told(tmp_path):
+    run_ranks("differs", tmp_path, 2)
+
+
+if __name__ == "__main__":
+    part, rank, *others = sys.argv[1:]
+    {"sums": sums, "differs": differs}[part](int(rank), *others)
