@@ -80,27 +80,7 @@ class AnswerFramer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        n = self.n_bytes
-        prepared = data.StructLayout(
-            {"answer": Answer, "total": 16, "udp": 16, "number": 8, "switchml": 1}
-        )
-        m.submodules.sized = sized = Slice(prepared)
-        answer, jobs = self.answers.p, self.sender.names.jobs
-        number, switchml = Const(0, 8), Const(0, 1)
-        for k in range(self.n_jobs):
-            number = Mux(answer.job == k, jobs[k].number, number)
-            switchml = Mux(answer.job == k, jobs[k].switchml, switchml)
-        stop = Mux(switchml, SWITCHML.stop, HEAD_BYTES)
-        m.d.comb += [
-            sized.i.valid.eq(self.answers.valid),
-            self.answers.ready.eq(sized.i.ready),
-            sized.i.p.answer.eq(answer),
-            sized.i.p.total.eq(answer.length + (stop - IPV4.start)),
-            sized.i.p.udp.eq(answer.length + (stop - UDP.start)),
-            sized.i.p.number.eq(number),
-            sized.i.p.switchml.eq(switchml),
-        ]
-
+        n, sized = self.n_bytes, self._sized(m)
         # the frame under way: its head, as long as `left` says, then its payload
         n_head = HEAD_BYTES // n
         head = Signal(8 * HEAD_BYTES, reset_less=True)
@@ -125,8 +105,8 @@ class AnswerFramer(wiring.Component):
             ),
             beat.keep.eq(Cat(in_head | ~beat.last | (tail >= k) for k in range(n))),
             ends.eq(valid & beat.last),
-            load.eq(sized.o.valid & (ends | ~(in_head | body))),
-            sized.o.ready.eq(load),
+            load.eq(sized.valid & (ends | ~(in_head | body))),
+            sized.ready.eq(load),
         ]
         with m.If(in_head):
             m.d.sync += [left.eq(left - 1), head.eq(head >> 8 * n)]
@@ -135,13 +115,13 @@ class AnswerFramer(wiring.Component):
         with m.If(load):
             m.d.sync += [
                 left.eq(n_head),
-                head.eq(self._head(m, sized.o.p)),
-                body.eq(sized.o.p.answer.length != 0),
-                empty.eq(sized.o.p.answer.length == 0),
-                tail.eq(sized.o.p.answer.length - 1),
-                cut.eq(sized.o.p.switchml),
+                head.eq(self._head(m, sized.p)),
+                body.eq(sized.p.answer.length != 0),
+                empty.eq(sized.p.answer.length == 0),
+                tail.eq(sized.p.answer.length - 1),
+                cut.eq(sized.p.switchml),
             ]
-        answer, switchml = sized.o.p.answer, sized.o.p.switchml
+        answer, switchml = sized.p.answer, sized.p.switchml
         native = self._tos(answer.lc) + DF
         m.d.sync += [
             self.notice_valid.eq(load),
@@ -151,7 +131,7 @@ class AnswerFramer(wiring.Component):
             self.notice.udp_port.eq(answer.tensor),
             self.notice.sum.eq(
                 (self.sender.ip[:16] + self.sender.ip[16:])
-                + (sized.o.p.total + WITHOUT_FLAGS + Mux(switchml, 0, native))
+                + (sized.p.total + WITHOUT_FLAGS + Mux(switchml, 0, native))
             ),
         ]
         # the notice is out one cycle after the load, and so is the first beat
@@ -162,6 +142,29 @@ class AnswerFramer(wiring.Component):
             self.beat.eq(delayed(m, beat, LEAD - 1, name="beat")),
         ]
         return m
+
+    def _sized(self, m):
+        """Answers with the lengths of their heads, and their jobs' numbers and formats."""
+        prepared = data.StructLayout(
+            {"answer": Answer, "total": 16, "udp": 16, "number": 8, "switchml": 1}
+        )
+        m.submodules.sized = sized = Slice(prepared)
+        answer, jobs = self.answers.p, self.sender.names.jobs
+        number, switchml = Const(0, 8), Const(0, 1)
+        for k in range(self.n_jobs):
+            number = Mux(answer.job == k, jobs[k].number, number)
+            switchml = Mux(answer.job == k, jobs[k].switchml, switchml)
+        stop = Mux(switchml, SWITCHML.stop, HEAD_BYTES)
+        m.d.comb += [
+            sized.i.valid.eq(self.answers.valid),
+            self.answers.ready.eq(sized.i.ready),
+            sized.i.p.answer.eq(answer),
+            sized.i.p.total.eq(answer.length + (stop - IPV4.start)),
+            sized.i.p.udp.eq(answer.length + (stop - UDP.start)),
+            sized.i.p.number.eq(number),
+            sized.i.p.switchml.eq(switchml),
+        ]
+        return sized.o
 
     def _shorten(self, m, valid, beat, moves, in_body):
         """Takes the last `CUT` bytes out of a SwitchML frame's head: what follows `moves` up.
