@@ -76,13 +76,17 @@ class JobWindow(wiring.Component):
 
 
 class WindowCore(wiring.Component):
-    """`JobCore` behind a `JobWindow`: members of both, but for the streams between them."""
+    """`JobCore` behind a `JobWindow`: members of both, but for the streams between them. Where both
+    have one of a name, such as ``overrun``, it is the window's.
+    """
 
     def __init__(self, *arguments, **sizes: Any) -> None:
         self.core, self.window = core, window = JobCore(*arguments, **sizes), JobWindow()
         self.n_bytes, self.n_ports, self.port_bytes = core.n_bytes, core.n_ports, core.port_bytes
         self.n_active, self.n_engines = core.n_active, core.n_engines
-        self._parts = {core: _others(core), window: _others(window)}
+        own = _others(window)
+        beside = {name: member for name, member in _others(core).items() if name not in own}
+        self._parts = {core: beside, window: own}
         super().__init__({k: v for own in self._parts.values() for k, v in own.items()})
 
     def elaborate(self, platform):
