@@ -34,7 +34,7 @@ from ..transport.reception import wanted_packets
 from ..transport.sender import DATA, Pace, Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
 from .plan import Plan
-from .round import Round
+from .round import Round, Run
 
 ARMED = 2  # rounds of one tensor at a time
 TICK_BYTES = 1500  # what the line takes in the time of a frame
@@ -88,7 +88,7 @@ class Settings:
     at_share: bool = False
     udp_port: int = UDP_PORT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_range("node", self.node, 0, 254)
         check_range("segment", self.segment, 1, 0xFFFF)
         if self.node not in self.peers:
@@ -219,11 +219,11 @@ class Card:
                     out.append((run.port, frame))
         return out
 
-    def _order(self):
+    def _order(self) -> list[tuple[int, int]]:
         """Rounds in the order in which they may send."""
         return sorted(self.rounds)
 
-    def _issue(self):
+    def _issue(self) -> None:
         """Start the rows that became ready; one that does may set others free."""
         self.changed = False
         for key in self._order():
@@ -239,12 +239,12 @@ class Card:
 
     # what comes in
 
-    def _is_ours(self, frame):
+    def _is_ours(self, frame: bytes) -> bool:
         if native_job(frame, self.settings.udp_port) != self.settings.job:
             return False
         return IPV4.source.get(frame) in {ip for _, _, ip in self.speakers}
 
-    def _refusal(self, frame, port, bad):
+    def _refusal(self, frame: bytes, port: int, bad: bool) -> tuple[str | None, Any]:
         """(why a frame of ours is dropped before anything is read, None) or (None, its sender)."""
         reason = refusal(frame, bad, HEAD_BYTES)
         if reason:
@@ -255,14 +255,14 @@ class Card:
             return "owner", None
         return (None, source) if self._takes(header["tensor"]) else ("config", None)
 
-    def _takes(self, tensor):
+    def _takes(self, tensor: int) -> bool:
         return tensor in self.tensors
 
-    def _last(self, tensor):
+    def _last(self, tensor: int) -> int | None:
         """Newest GEN of a tensor that is over, or None."""
         return self.retired.get(tensor)
 
-    def _held(self, header):
+    def _held(self, header: dict[str, int]) -> Round | str:
         """The round that a packet is of, or ``stale`` or ``not_ready``."""
         tensor, gen = header["tensor"], header["gen"]
         if (tensor, gen) in self.rounds:
@@ -272,7 +272,9 @@ class Card:
             known.append(self._last(tensor))
         return "stale" if any(ahead(g, gen) >= 0 for g in known) else "not_ready"
 
-    def _not_held(self, reason, header, source, path):
+    def _not_held(
+        self, reason: str, header: dict[str, int], source: int, path: int
+    ) -> list[tuple[int, bytes]]:
         """A stale PROBE gets STOP, since its round is over here; a new packet gets NOT_READY."""
         self.counters[reason] += 1
         is_probe = header["op"] == Op.CONTROL
@@ -281,7 +283,9 @@ class Card:
             return [self._control(Subtype.NOT_READY, header, source, path, arg=held)]
         return [self._control(Subtype.STOP, header, source, path)] if is_probe else []
 
-    def _probed(self, round_, header, source, path, marked):
+    def _probed(
+        self, round_: Round, header: dict[str, int], source: int, path: int, marked: bool
+    ) -> list[tuple[int, bytes]]:
         """STOP if the range is closed, else BITMAPs; ``config`` if it is none of the sender's."""
         self.counters["probes"] += 1
         reception = round_.reception(source, header["ph"])
@@ -303,7 +307,9 @@ class Card:
             )
         return out
 
-    def _answered(self, header, body, source, path, now):
+    def _answered(
+        self, header: dict[str, int], body: bytes, source: int, path: int, now: int
+    ) -> list[tuple[int, bytes]]:
         """STOP, BITMAP, NOT_READY: what they say to the runs that they are about."""
         round_ = self._held(header)
         if isinstance(round_, str):
@@ -338,11 +344,11 @@ class Card:
 
     # what goes out
 
-    def _place(self, round_):
+    def _place(self, round_: Round) -> int:
         """Number of the tagger's threshold for this round."""
         return self.places[round_.tensor.tensor]
 
-    def _tag(self, round_, run):
+    def _tag(self, round_: Round, run: Run) -> None:
         """Queue and importance of each packet of a new run, which it keeps when sent again."""
         tensor = round_.tensor
         for packet in run.packets:
@@ -356,7 +362,7 @@ class Card:
             packet.important, packet.queue, packet.tos = int(important), tag.queue, tos
         run.start(self.settings.t_probe)
 
-    def _sent(self, round_, run, kind, what, retx):
+    def _sent(self, round_: Round, run: Run, kind: str, what: int, retx: int) -> bytes:
         if kind != DATA:
             if retx:
                 run.sending.path = self.sprays[run.to].again(run.sending.path)
@@ -381,7 +387,18 @@ class Card:
         receiver = _Via(self.settings.peers[run.to], self.settings.udp_port)
         return gradnic_frame(sender, receiver, packet.tos, fields, packet.payload)
 
-    def _control(self, subtype, header, to, path, *, arg=None, ecn=0, form=0, body=b""):
+    def _control(
+        self,
+        subtype: int,
+        header: dict[str, int],
+        to: int,
+        path: int,
+        *,
+        arg: int | None = None,
+        ecn: int = 0,
+        form: int = 0,
+        body: bytes = b"",
+    ) -> tuple[int, bytes]:
         """(port, CONTROL frame) about the packets that `header` names, on the path it came by."""
         frames, marked = self.echo[to]
         share = min(marked * 256 // frames, 255) if frames else 0
@@ -403,7 +420,7 @@ class Card:
 class _Via:
     """An address with another UDP port."""
 
-    def __init__(self, address, udp_port):
+    def __init__(self, address: Any, udp_port: int) -> None:
         self.mac, self.ip, self.udp_port = address.mac, address.ip, udp_port
 
 

@@ -47,7 +47,7 @@ class LinkFaults:
     seed: int = 0
     dead: tuple[int, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "mark"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)!r}")
@@ -185,7 +185,7 @@ class Cluster:
                 self._send(node, port, frame, faults)
         self.now += 1
 
-    def _send(self, node, port, frame, faults):
+    def _send(self, node: int, port: int, frame: bytes, faults: LinkFaults) -> None:
         """Put a frame on the link of (node, port)."""
         number = self.n_frames.get((node, port), 0)
         self.n_frames[node, port] = number + 1
@@ -241,7 +241,7 @@ def all_reduce(
     result, leaves = np.empty_like(own[0]), np.zeros(plan.n_packets, np.int64)
     lost = {key: set(numbers.tolist()) for key, numbers in given_up.items()}
 
-    def total(node, number, chunk, span):
+    def total(node: int, number: int, chunk: int, span: slice) -> tuple[np.ndarray, int]:
         values, count = own[node, span].copy(), 1
         children = [
             (chunks[chunk].rank, source)

@@ -43,7 +43,7 @@ class _Plain:
         """Values of a packet; ValueError if they are malformed or made otherwise."""
         return self._words(header, payload).astype(self.dtype)
 
-    def _words(self, header, payload):
+    def _words(self, header: dict, payload: bytes) -> np.ndarray:
         n_bytes = np.dtype(self.wire).itemsize * header["elems"]
         if len(payload) != n_bytes:
             raise ValueError(f"payload must have {n_bytes} bytes, not {len(payload)}")

@@ -6,6 +6,9 @@ that a broken one stays broken and its sender drops the answer. The circuit has 
 `STORE_BYTES`; longer ones are lost. Source: RFC 826, RFC 792.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from gradnic.interface.formats import ETHERNET, IPV4
 from gradnic.interface.neighbor import (
     ARP,
@@ -50,5 +53,5 @@ def reply(frame: bytes, mac: int, ip: int) -> bytes:
     return bytes(answer)
 
 
-def _has(frame, wanted):
+def _has(frame: bytes, wanted: Mapping[Any, int]) -> bool:
     return all(field.get(frame) == value for field, value in wanted.items())

@@ -102,7 +102,9 @@ def parse(frame: bytes) -> dict[str, Any]:
     return HEAD.parse(frame) | {"payload": frame[HEAD_BYTES:end]}
 
 
-def _framed(source, destination, head, address, payload):
+def _framed(
+    source: Address, destination: Address, head: dict, address: int, payload: bytes
+) -> bytes:
     made = bytearray(gradnic_frame(source, destination, 0, head | {"op": Op.HOST}, payload))
     HEAD.address.put(made, address)
     return bytes(made)
@@ -232,10 +234,10 @@ class HostPort:
         self.waiting.append(completion)
         return self._tell() if len(self.waiting) == 1 else []
 
-    def _goes_on(self, now):
+    def _goes_on(self, now: int | None) -> None:
         self.now = self.now if now is None else now
 
-    def _refusal(self, frame, bad):
+    def _refusal(self, frame: bytes, bad: bool) -> Drop:
         if bad:
             return Drop.BAD
         if native_job(frame, self.udp_port) is None:
@@ -247,14 +249,14 @@ class HostPort:
         sound = well_formed(asked["kind"], asked["elems"], len(asked["payload"]))
         return Drop.NONE if sound and GRADNIC.op.get(frame) == Op.HOST else Drop.FORMAT
 
-    def _ends(self, frame):
+    def _ends(self, frame: bytes) -> tuple[Address, Address]:
         """(the card, the host) as the frame names them."""
         me = Address(0, self.mac, IPV4.destination.get(frame), self.udp_port)
         return me, Address(
             0, ETHERNET.source.get(frame), IPV4.source.get(frame), UDP.source_port.get(frame)
         )
 
-    def _hello(self, frame, asked):
+    def _hello(self, frame: bytes, asked: dict[str, Any]) -> list[bytes]:
         again = self.session == asked["session"]
         if not again:
             self.session, self.next = asked["session"], (asked["seq"] + 1) % SEQS
@@ -272,7 +274,7 @@ class HostPort:
         answer = self._told(Kind.HELLO, asked["seq"], payload=hello)
         return [answer] if again else [answer, *self._tell()]
 
-    def _heard(self, seq):
+    def _heard(self, seq: int) -> list[bytes]:
         """An ACK: the EVENT of this number has arrived."""
         if not self.waiting or not self.events or seq != self.event_seq:
             self.late += 1
@@ -282,7 +284,7 @@ class HostPort:
         self.event_seq = (self.event_seq + 1) % SEQS
         return self._tell()
 
-    def _carry_out(self, asked):
+    def _carry_out(self, asked: dict[str, Any]) -> list[bytes]:
         kind, address, n_bytes = asked["kind"], asked["address"], asked["elems"]
         status, answers = Status.DONE, []
         if kind not in REQUESTS:
@@ -318,14 +320,14 @@ class HostPort:
             return [self._ack()] if self.unacknowledged == ACK_FRAMES else []
         return [self._ack()] if kind in (Kind.WRITE_REG, Kind.POST) else answers
 
-    def _inside(self, kind, address, n_bytes):
+    def _inside(self, kind: int, address: int, n_bytes: int) -> bool:
         if kind in (Kind.READ_REG, Kind.WRITE_REG):
             return address + n_bytes <= self.register_bytes
         return any(
             first <= address and address + n_bytes <= first + size for first, size in self.regions()
         )
 
-    def _read(self, seq, address, n_bytes):
+    def _read(self, seq: int, address: int, n_bytes: int) -> list[bytes]:
         """DATA, whole words; zeros and an ACK behind them where memory has an error."""
         n_bytes = -(-n_bytes // 4) * 4
         answers, failed = [], False
@@ -338,18 +340,27 @@ class HostPort:
         self.spoiled |= failed
         return [*answers, self._ack(Status.MEMORY, seq)] if failed else answers
 
-    def _tell(self):
+    def _tell(self) -> list[bytes]:
         """The oldest completion that waits, as an EVENT."""
         if not self.waiting or not self.events or self.session is None:
             return []
         self.told_at = self.now
         return [self._told(Kind.EVENT, self.event_seq, payload=self.waiting[0].pack())]
 
-    def _told(self, kind, seq, address=0, payload=b"", *, last=0, status=Status.DONE):
+    def _told(
+        self,
+        kind: Kind,
+        seq: int,
+        address: int = 0,
+        payload: bytes = b"",
+        *,
+        last: int = 0,
+        status: Status = Status.DONE,
+    ) -> bytes:
         head = {"p0": int(kind), "p1": int(status), "seq": seq, "elems": len(payload), "last": last}
         return _framed(self.me, self.peer, head | {"arg": self.session}, address, payload)
 
-    def _ack(self, status=Status.DONE, seq=None):
+    def _ack(self, status: Status = Status.DONE, seq: int | None = None) -> bytes:
         """All before ``next`` is done; with a status, how the request `seq` ended."""
         self.unacknowledged = 0
         seq = (self.next - 1) % SEQS if seq is None else seq

@@ -149,14 +149,16 @@ class JobCard(Card):
         self.regions = ((0, memory.size),) if regions is None else tuple(regions)
         self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
         self.max_elems = max_elems
-        self.inceptionn, self.gives_up, self.thc = inceptionn or {}, gives_up, thc
+        self.inceptionn, self.gives_up = inceptionn or {}, gives_up
+        self.thc: Any = thc
         self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
         self.feedback, self.maxima, self.inc = feedback, maxima, inc
         self.n_ranks, self.landing, self.scratch = n_ranks, landing, scratch
         self.placed, self.scratch_placed = placed, scratch_placed
         self.queue, self.completions = deque(), deque()
         self.contexts: list[Any] = [None] * n_active
-        self.history = [None] * HISTORY  # by tensor mod HISTORY: (tensor, newest GEN that is over)
+        # by tensor mod HISTORY: (tensor, newest GEN that is over)
+        self.history: list[Any] = [None] * HISTORY
         self.overruns = self.n_started = self.now = 0
 
     def post(self, job: Job, now: int | None = None) -> bool:
@@ -248,10 +250,10 @@ class JobCard(Card):
 
     # inside
 
-    def _n_active(self):
+    def _n_active(self) -> int:
         return sum(context is not None for context in self.contexts)
 
-    def _packets(self, job):
+    def _packets(self, job: Job) -> int:
         """Packet numbers that a job needs."""
         table = self.table_list[job.table]
         if job.codec == JobCodec.THC:
@@ -260,7 +262,7 @@ class JobCard(Card):
         chunk = -(-job.elems // (unit * n_chunks)) * unit
         return n_chunks * -(-chunk // self.packet)
 
-    def _has_room(self, job):
+    def _has_room(self, job: Job) -> bool:
         """Whether landing areas and scratch are large enough."""
         area, scratch = -(-job.elems // 16) * 64, 0
         if job.codec == JobCodec.THC:
@@ -269,14 +271,14 @@ class JobCard(Card):
             self.scratch is None or scratch <= self.scratch
         )
 
-    def _takes_operation(self, job):
+    def _takes_operation(self, job: Job) -> bool:
         if job.op == Operation.MEAN:
             return self.scale or (job.codec == JobCodec.THC and self.thc is not None)
         if job.op == Operation.MAX:
             return self.maxima and job.codec in (JobCodec.RAW32, JobCodec.RAW16)
         return job.op == Operation.SUM
 
-    def _takes_thc(self, job):
+    def _takes_thc(self, job: Job) -> bool:
         """Whether the card has THC, for such jobs, sums of all nodes' levels fit a width, and half
         of g is a whole number where the root may have to add it for leaves that miss.
         """
@@ -288,10 +290,10 @@ class JobCard(Card):
             return True  # refused for that
         return self.table_list[job.table].n_nodes * self.thc.get("g", 30) < 1 << 16
 
-    def _inside(self, at, n_bytes):
+    def _inside(self, at: int, n_bytes: int) -> bool:
         return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)
 
-    def _start(self, now):
+    def _start(self, now: int) -> None:
         """Start or refuse what waits, oldest first, until one has to wait: for a context, for one
         that it follows, or for a place in the ring beside those that active jobs will need.
         """
@@ -315,13 +317,13 @@ class JobCard(Card):
             self.rounds[job.tensor, round_.gen] = round_
             self.changed = True
 
-    def _follows(self, job):
+    def _follows(self, job: Job) -> bool:
         """Whether a job of its tensor is active: what comes for that one before its round begins
         were stale beside the job's GEN.
         """
         return any(c.job.tensor == job.tensor for c in self.contexts if c)
 
-    def _round(self, job):
+    def _round(self, job: Job) -> Round:
         """The one round of a job without THC."""
         plan = plan_of(self.table_list[job.table], job.elems, self.packet, unit_of(job))
         tensor = tensor_of(job, plan, self.inceptionn)
@@ -331,7 +333,7 @@ class JobCard(Card):
             values = self._words(job.source, job.elems).view(np.float32).copy()
         return Round(tensor, self.settings.node, job.gen, values, at_share=self.settings.at_share)
 
-    def _thc(self, job):
+    def _thc(self, job: Job) -> ThcJob:
         """Steps of a job with THC."""
         if job.kind == Kind.BF16:
             x = bf16.widen(self._halves(job.source, job.elems))
@@ -343,28 +345,29 @@ class JobCard(Card):
         table = self.table_list[job.table]
         return ThcJob(job, table, self.settings.node, x, self.packet, self.thc)
 
-    def _sum_up(self, context, now):
+    def _sum_up(self, context: Context, now: int) -> None:
         """The norms of a job are agreed: their round is over, and that of its indices begins, once
         what they lose is known; where the residual of before is, nothing is written.
         """
-        norms, job = context.round, context.job
+        norms, job, thc = context.round, context.job, context.thc
+        assert thc is not None
         del self.rounds[job.tensor, norms.gen]
         self._over(job.tensor, norms.gen)
-        context.round = context.thc.index_round(norms, at_share=self.settings.at_share)
+        context.round = thc.index_round(norms, at_share=self.settings.at_share)
         context.progress, context.since = (), now
         if job.feedback:
-            residual = context.thc.residual().view(np.uint32)
+            residual = thc.residual().view(np.uint32)
             self._words(job.residual_at(1 - job.half), job.elems)[:] = residual
         self.rounds[job.tensor, job.gen] = context.round
         self.changed = True
 
-    def _words(self, at, n):
+    def _words(self, at: int, n: int) -> np.ndarray:
         return self.memory[at : at + 4 * n].view("<u4")
 
-    def _halves(self, at, n):
+    def _halves(self, at: int, n: int) -> np.ndarray:
         return self.memory[at : at + 2 * n].view("<u2")
 
-    def _finish(self, context):
+    def _finish(self, context: Context) -> None:
         """Its result is in memory, and all neighbors have what they need."""
         job, round_, thc = context.job, context.round, context.thc
         result = thc.result(round_) if thc else round_.result
@@ -382,7 +385,7 @@ class JobCard(Card):
         status = JobStatus.SHORT if short else JobStatus.DONE
         self._end(context, status, given_up=given_up, leaves_least=least, leaves_most=most)
 
-    def _watch(self, context, now):
+    def _watch(self, context: Context, now: int) -> None:
         round_ = context.round
         receptions = [*round_.up.values(), *round_.down.values()]
         open_ = sum(r.n_open for r in receptions), sum(not run.sending.done for run in round_.runs)
@@ -400,7 +403,7 @@ class JobCard(Card):
         for context in filter(None, list(self.contexts)):
             self._end(context, JobStatus.MEMORY)
 
-    def _end(self, context, status, **fields):
+    def _end(self, context: Context, status: JobStatus, **fields: int) -> None:
         job = context.job
         self.contexts[context.place] = None
         del self.rounds[job.tensor, context.round.gen]
@@ -408,28 +411,28 @@ class JobCard(Card):
         self.changed = True
         self._tell(job, status, context.posted, **fields)
 
-    def _over(self, tensor, gen):
+    def _over(self, tensor: int, gen: int) -> None:
         last = self._last(tensor)
         if last is None or ahead(gen, last) > 0:
             self.history[tensor % HISTORY] = tensor, gen
 
-    def _tell(self, job, status, posted, **fields):
+    def _tell(self, job: Job, status: JobStatus, posted: int, **fields: int) -> None:
         self.completions.append(Completion(job.id, status, cycles=self.now - posted, **fields))
 
     # what of `Card` depends on it
 
-    def _order(self):
+    def _order(self) -> list[tuple[int, int]]:
         active = sorted(filter(None, self.contexts), key=lambda c: (c.job.layer, c.age))
         return [(context.job.tensor, context.round.gen) for context in active]
 
-    def _takes(self, tensor):
+    def _takes(self, tensor: int) -> bool:
         return True
 
-    def _last(self, tensor):
+    def _last(self, tensor: int) -> int | None:
         entry = self.history[tensor % HISTORY]
         return entry[1] if entry and entry[0] == tensor else None
 
-    def _place(self, round_):
+    def _place(self, round_: Round) -> int:
         return next(c.place for c in self.contexts if c and c.round is round_)
 
 

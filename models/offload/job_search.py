@@ -15,7 +15,7 @@ sooner or later, and all that is asked above still holds for the others.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -56,34 +56,34 @@ class Node:
 class _Job:
     """All states of one job by number, and its steps from each, found when they are asked for."""
 
-    def __init__(self, parents, rule):
+    def __init__(self, parents: tuple[int, ...], rule: JobRule) -> None:
         self.parents, self.rule, n = parents, rule, len(parents)
         self.nodes = range(n)
         self.children = [[c for c in self.nodes if parents[c] == v] for v in self.nodes]
         self.states, self.numbers, self._steps = [], {}, []
         self.first = self.number((Node(),) * n)
 
-    def number(self, state):
+    def number(self, state: tuple[Node, ...]) -> int:
         if state not in self.numbers:
             self.numbers[state] = len(self.states)
             self.states.append(state)
             self._steps.append(None)
         return self.numbers[state]
 
-    def steps(self, number):
+    def steps(self, number: int) -> list[tuple[str, int, int, bool]]:
         """[(kind, node, next, fair)]: kind is start, abort or packet."""
         if self._steps[number] is None:
             self._steps[number] = list(self._find(self.states[number]))
         return self._steps[number]
 
-    def wrong(self, number):
+    def wrong(self, number: int) -> bool:
         """Whether a contribution is counted twice, or a result is not of all nodes, once each."""
         for node in self.states[number]:
             if TWICE in node.counts or (node.result and set(node.result) != {1}):
                 return True
         return False
 
-    def _find(self, state):
+    def _find(self, state: tuple[Node, ...]) -> Iterator[tuple[str, int, int, bool]]:
         for v, node in enumerate(state):
             if node.phase == IDLE:
                 counts = tuple(int(v == u) for u in self.nodes)
@@ -98,7 +98,7 @@ class _Job:
                     heard = _replaced(node, heard=node.heard | {to})
                     yield "packet", v, self._with(state, v, heard), True
 
-    def _sends(self, state, v):
+    def _sends(self, state: tuple[Node, ...], v: int) -> Iterator[tuple[int, bool]]:
         """(to, is_up) of what a node sends, or has sent."""
         node = state[v]
         if self.parents[v] >= 0 and node.up == frozenset(self.children[v]):
@@ -107,17 +107,19 @@ class _Job:
             yield from ((c, False) for c in self.children[v])
 
     @staticmethod
-    def content(state, v, is_up):
+    def content(state: tuple[Node, ...], v: int, is_up: bool) -> Any:
         return state[v].counts if is_up else state[v].result
 
-    def _answers(self, state, v, to, is_up):
+    def _answers(self, state: tuple[Node, ...], v: int, to: int, is_up: bool) -> bool:
         """Whether the receiver answers a PROBE of this by STOP."""
         there = state[to]
         if there.phase in (DONE, ABORTED):
             return self.rule.answers_old
         return there.phase == ACTIVE and (v in there.up if is_up else there.result is not None)
 
-    def arrives(self, state, v, to, is_up, content):
+    def arrives(
+        self, state: tuple[Node, ...], v: int, to: int, is_up: bool, content: tuple[int, ...]
+    ) -> int:
         """The state after a packet of v; its number."""
         there = state[to]
         if there.phase != ACTIVE:
@@ -129,7 +131,7 @@ class _Job:
             there = _replaced(there, result=content)
         return self._with(state, to, there)
 
-    def _with(self, state, v, node):
+    def _with(self, state: tuple[Node, ...], v: int, node: Node) -> int:
         """Number of the state with another node, which ends if nothing is left to do."""
         if node.phase == ACTIVE:
             up = self.children[v]
@@ -146,7 +148,7 @@ def rooted_trees(n: int) -> list[tuple[int, ...]]:
     return [p for p in product(range(-1, n), repeat=n) if _is_tree(p)]
 
 
-def _is_tree(parents):
+def _is_tree(parents: tuple[int, ...]) -> bool:
     if parents.count(-1) != 1:
         return False
     for v in range(len(parents)):
@@ -207,7 +209,13 @@ def search(
     return len(before), None
 
 
-def _steps(jobs, state, phases, orders, rule):
+def _steps(
+    jobs: Sequence[_Job],
+    state: tuple[int, ...],
+    phases: list[list[int]],
+    orders: tuple,
+    rule: JobRule,
+) -> Iterator[tuple[int, int, bool, int]]:
     """(job, its next state, fair, aborts spent) of everything that may happen."""
     for j, job in enumerate(jobs):
         aborted = ABORTED in phases[j]
@@ -231,7 +239,9 @@ def _steps(jobs, state, phases, orders, rule):
                     yield from _strays(job, other, state, j, k)
 
 
-def _strays(job, other, state, j, k):
+def _strays(
+    job: _Job, other: _Job, state: tuple[int, ...], j: int, k: int
+) -> Iterator[tuple[int, int, bool, int]]:
     """Packets of job k that are taken for packets of job j."""
     there = other.states[state[k]]
     for v in job.nodes:
@@ -243,11 +253,13 @@ def _strays(job, other, state, j, k):
                     yield j, after, False, 0
 
 
-def _replaced(node, **fields):
-    state = {"phase": node.phase, "up": node.up, "counts": node.counts, "heard": node.heard,
-            "result": node.result}  # fmt: skip
+def _replaced(node: Node, **fields: Any) -> Node:
+    state: dict[str, Any] = {
+        "phase": node.phase, "up": node.up, "counts": node.counts, "heard": node.heard,
+        "result": node.result,
+    }  # fmt: skip
     return Node(**(state | fields))
 
 
-def _shown(jobs, state):
+def _shown(jobs: Sequence[_Job], state: tuple[int, ...]) -> tuple:
     return tuple(job.states[s] for job, s in zip(jobs, state[:-1], strict=True))

@@ -70,7 +70,7 @@ def ends(
         tensor, own = tensor_of(job, plan, inceptionn or {}), x
     plan, codec = tensor.plan, tensor.codec
 
-    def sent(values):
+    def sent(values: np.ndarray) -> np.ndarray:
         op, p0, p1, payload = codec.encode(values, 1, is_leaf=False)
         return codec.decode({"op": op, "p0": p0, "p1": p1, "elems": len(values)}, payload)
 

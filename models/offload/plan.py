@@ -124,7 +124,7 @@ class Plan:
         """Low 20 bits of the XOR of the agreed norms of a packet's blocks: its ARG's check."""
         return int(np.bitwise_xor.reduce(norms[self.blocks(number, number, size)])) & CHECK
 
-    def _read(self, table, final):
+    def _read(self, table: Table, final: np.ndarray) -> None:
         """Rows, and who sends what to whom; `final` is filled."""
         start = np.searchsorted(table.peers["node"], np.arange(table.n_nodes))
         self.rows = [[] for _ in range(self.n_nodes)]
@@ -157,7 +157,7 @@ class Plan:
             numbers = np.arange(len(rows)) if table.period else np.flatnonzero(does)
             self.row_numbers.append([*numbers.tolist(), len(rows) + int((~does).sum())])
 
-    def _count_leaves(self):
+    def _count_leaves(self) -> None:
         """Leaves below every (chunk, node), by walking each node's way to the root."""
         leaves = np.ones((self.n_chunks, self.n_nodes), np.int64)
         chunks = np.arange(self.n_chunks)

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..transport.reception import Reception
 from ..transport.sender import Sending
-from .plan import CHECK, SEQ_UNIT
+from .plan import CHECK, SEQ_UNIT, Row
 
 if TYPE_CHECKING:
     from .card import Tensor
@@ -80,12 +80,14 @@ class Round:
         *,
         at_share: bool = False,
     ) -> None:
-        self.tensor, self.node, self.gen, self.norms = tensor, node, gen, norms
+        self.tensor, self.node, self.gen = tensor, node, gen
+        self.norms: Any = norms
         plan, codec = tensor.plan, tensor.codec
         values = np.asarray(values)
         if values.shape != (plan.n_elems,):
             raise ValueError(f"values must have shape ({plan.n_elems},), not {values.shape}")
-        self.source, self.codes = values, None
+        self.source = values
+        self.codes: Any = None  # indices, of THC
         if norms is None:
             self.own = codec.own(values)
         else:  # made row by row, as norms become known
@@ -182,7 +184,7 @@ class Round:
             self.landed_most = max(self.landed_most, self.n_landed)
         return None
 
-    def _finish(self, number, values, leaves):
+    def _finish(self, number: int, values: np.ndarray, leaves: int) -> None:
         start, stop = self.tensor.plan.span(number)
         self.result[start:stop] = values
         self.leaves[number], self.final[number] = leaves, True
@@ -206,7 +208,7 @@ class Round:
         self.active += new
         return new
 
-    def _ready(self, row):
+    def _ready(self, row: Row) -> bool:
         plan = self.tensor.plan
         part = plan.packets(row.first, row.stop)
         if not row.is_reduce:
@@ -229,16 +231,16 @@ class Round:
         packets = {plan.packet_of(block) for block in range(blocks.start, blocks.stop)}
         return bool(self.norms.final[list(packets)].all())
 
-    def _blocks(self, first, last):
+    def _blocks(self, first: int, last: int) -> slice:
         return self.tensor.plan.blocks(first, last, self.tensor.codec.worker.B)
 
-    def _check(self, number):
+    def _check(self, number: int) -> int:
         if self.norms is None:
             return 0
         tensor = self.tensor
         return tensor.plan.check(number, self.norms.result, tensor.codec.worker.B)
 
-    def _runs(self, row, segment):
+    def _runs(self, row: Row, segment: int) -> list[Run]:
         """Sum or fetch a row's packets: runs for each of its peers."""
         numbers = self.tensor.plan.packets(row.first, row.stop)
         if row.is_reduce:
@@ -260,7 +262,7 @@ class Round:
                     runs.append(Run(to, port, int(not row.is_reduce), row.flow, first, copies))
         return runs
 
-    def _encode(self, numbers):
+    def _encode(self, numbers: range) -> None:
         """The node's own THC indices and table values, for the packets of a row."""
         plan, worker = self.tensor.plan, self.tensor.codec.worker
         start, stop = plan.span(numbers[0])[0], plan.span(numbers[-1])[1]
@@ -272,7 +274,7 @@ class Round:
         self.codes[start:stop] = codes
         self.own[start:stop] = worker.table[codes]
 
-    def _summed(self, row, number):
+    def _summed(self, row: Row, number: int) -> Packet:
         """The packet's sum in order of ranks, without what is missing; at the root it is final."""
         plan, codec = self.tensor.plan, self.tensor.codec
         start, stop = plan.span(number)
@@ -288,12 +290,14 @@ class Round:
         sent = self.codes[start:stop] if row.wait == 0 and self.codes is not None else values
         return self._packet(number, sent, values, leaves, is_leaf=row.wait == 0)
 
-    def _final(self, number):
+    def _final(self, number: int) -> Packet:
         start, stop = self.tensor.plan.span(number)
         values = self.result[start:stop]
         return self._packet(number, values, values, int(self.leaves[number]), is_leaf=False)
 
-    def _packet(self, number, sent, values, leaves, *, is_leaf):
+    def _packet(
+        self, number: int, sent: np.ndarray, values: np.ndarray, leaves: int, *, is_leaf: bool
+    ) -> Packet:
         plan = self.tensor.plan
         op, p0, p1, payload = self.tensor.codec.encode(sent, leaves, is_leaf=is_leaf)
         seq = plan.span(number)[0] // SEQ_UNIT
