@@ -17,7 +17,8 @@ struct Own {  // as card_run.py lays it out
 	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
-	int64_t inside, reads, ranges, adding, tell, control, gate, divide, judge, hear, scan, scan_down, per_packet;
+	int64_t inside, reads, ranges, adding, tell, control, gate, divide, located, judge, hear, scan;
+	int64_t scan_down, per_packet;
 	int64_t told, burst, land, taken, end, heads, addressed;
 	int64_t kept;  // packets whose sums wait for the framer
 	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
@@ -81,6 +82,7 @@ struct Card {
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
 	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
+	std::deque<double> located;  // when the receiver took the last packets
 	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
 };
@@ -437,9 +439,14 @@ struct Loop {
 		card.chunk = std::max(now + in.gate, card.chunk) + (stop ? 1 : in.divide);
 		card.chunk = std::max(card.chunk, card.place);
 		double turn = card.chunk + (data ? in.divide : 1);
+		if (int64_t(card.located.size()) == in.located) {  // all wait for the receiver
+			turn = std::max(turn, card.located.front());
+			card.located.pop_front();
+		}
 		card.chunk++;
 		card.place = turn + 1;
 		turn = std::max(turn, card.judged);
+		card.located.push_back(turn);
 		if (data) {
 			card.judged = turn + in.judge;
 			if (in.coded) {  // its verdict, then its values

@@ -88,10 +88,11 @@ class PartTimes:
     (hdl/offload/packet_sums.py). heads, addressed : that the framer takes ahead, and what each
     takes (hdl/transport/framer.py). control : framer's and gate's for a frame of a head alone;
     others take their beats. divide : each of the locator's two steps, the second of data only
-    (hdl/transport/locator.py). judge, hear : the receiver's, of data and of an answer. scan,
-    per_packet : of a PROBE of n packets that came up, 14 + 6 n, and a cycle for each bit of its
-    leaves but the first; scan_down : of one that came down, which has 8 bits of them; give : a
-    packet that is given up (hdl/transport/receiver_states.py, probe_scan.py).
+    (hdl/transport/locator.py); located : packets that it is ahead (hdl/offload/core.py). judge,
+    hear : the receiver's, of data and of an answer. scan, per_packet : of a PROBE of n packets that
+    came up, 14 + 6 n, and a cycle for each bit of its leaves but the first; scan_down : of one that
+    came down, which has 8 bits of them; give : a packet that is given up
+    (hdl/transport/receiver_states.py, probe_scan.py).
 
     From captures of a ring of four cards of RTL, memories of 40 cycles. due : from a row's turn
     until its message is at the splitter; taken : until its first run has a place. tell : from the
@@ -122,6 +123,7 @@ class PartTimes:
     control: int = 2
     gate: int = 49
     divide: int = 15
+    located: int = 16
     judge: int = 9
     hear: int = 2
     scan: int = 14

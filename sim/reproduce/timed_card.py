@@ -20,7 +20,17 @@ from gradnic.interface.offload import Subtype
 
 LANES = 16
 RTL = EthernetCards.of(LANES, LANES)
-_SIZES = {"places", "heard", "inside", "reads", "ranges", "adding", "raw", "heads"}  # no cycles
+_SIZES = {
+    "places",
+    "heard",
+    "located",
+    "inside",
+    "reads",
+    "ranges",
+    "adding",
+    "raw",
+    "heads",
+}  # no cycles
 NO_TIMES = replace(
     RTL,
     times=replace(RTL.times, turn=0, first=0, own=0),

@@ -80,6 +80,9 @@ CODED = [
     ("torus:4x4", "bfb", 4, 65536, 4, EQUAL, 13514, 0.01),
     ("mesh:4x4", "multitree", 1, 65536, 4, EQUAL, 18754, 0.015),
     ("ring:4", "ring", 1, 22528, 16, EQUAL, 5371, 0.015),
+    ("fattree:4x1", "multitree", 1, 65536, 4, EQUAL, 14491, 0.01),
+    ("fattree:4x1", "multitree", 1, 65536, 16, EQUAL, 11356, 0.03),
+    ("full:4", "ring", 1, 65536, 16, EQUAL, 10524, 0.015),
     ("torus:2x2", "multitree", 2, 16384, 16, EQUAL, 3398, 0.015),
     ("torus:4x4", "ring", 1, 65536, 16, EQUAL, 21130, 0.01),
     ("torus:4x4", "multitree", 1, 65536, 16, EQUAL, 11666, 0.01),
@@ -123,6 +126,7 @@ THC = [
     ("torus:4x4", "bfb", 4, 262144, 4, 18990, 0.01),
     ("mesh:4x4", "multitree", 1, 262144, 4, 29151, 0.01),
     ("ring:4", "ring", 1, 65536, 16, 6171, 0.005),
+    ("fattree:4x1", "multitree", 1, 262144, 16, 12974, 0.01),  # the locator waits for PROBEs
     ("torus:2x2", "multitree", 2, 65536, 16, 4878, 0.02),
     ("torus:4x4", "multitree", 1, 262144, 16, 15502, 0.03),
     ("torus:4x4", "multitree", 2, 262144, 16, 15016, 0.025),
