@@ -1,5 +1,7 @@
 """``gradnic twin``: cards with jobs at UDP sockets or TAP devices, for host programs."""
 
+import contextlib
+
 import click
 
 from gradnic import quantities as q
@@ -42,8 +44,9 @@ def command(
 ):  # fmt: skip
     """Stand cards with jobs at UDP sockets, for programs of their hosts, without hardware.
 
-    Each node of the topology has a card of its own, golden or of RTL, with its table, addresses and
-    memory set up; the cards speak to each other over links with faults. `gradnic.host.FrameHost`
+    Each node of the topology has a card of its own, golden or of RTL, with addresses, memory and
+    tables set up, 0 of all-reduce, 1 of reduce-scatter, 2 of all-gather; the cards speak to each
+    other over links with faults. `gradnic.host.FrameHost`
     finds one at its address as it finds a real one: it takes gradients, jobs and registers, and
     gives results. With --tap cards are behind Ethernet devices, where the system finds them by ARP
     at 198.51.100.0, .2 and so on. They are there until Ctrl-C; --json is written once they are.
@@ -68,9 +71,9 @@ def command(
     network = parse(topology)
     port = UDP_PORT if port is None else port
     _check_ends(network.n_nodes, port, devices)
-    tables = (
-        compile_table(build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))),
-    )
+    schedule = build(network, algorithm, **({} if chunks is None else {"chunks": chunks}))
+    collectives = _collectives(schedule)
+    tables = tuple(map(compile_table, collectives.values()))
     built = {"n_active": n_active, "scale": not thc, "thc": {"B": block or 1024} if thc else None}
     faults = LinkFaults(loss=loss, duplicate=duplicate, delay=delay, reorder=reorder, seed=seed)
     if rtl:
@@ -85,11 +88,26 @@ def command(
         twin = Twin(tables, network, n_bytes, faults=faults, **built)
     server = TapServer(twin, devices) if devices else TwinServer(twin, host=host, port=port)
     try:
-        _tell(server, topology, algorithm, rtl, devices, json_file)
+        facts = {
+            "engine": "rtl" if rtl else "golden", "topology": topology, "algorithm": algorithm,
+            "tables": list(collectives), "roots": schedule.roots.tolist(),
+        }  # fmt: skip
+        _tell(server, facts, devices, json_file)
         server.serve()
     finally:
         server.close()
         click.echo(f"{server.n_frames} frames of hosts", err=True)
+
+
+def _collectives(schedule):
+    """{name: schedule} of what the cards have tables for; the halves where nodes have shares."""
+    from gradnic.models.schedule.builders.collectives import collective
+
+    found = {"all_reduce": schedule}
+    with contextlib.suppress(ValueError):  # nodes complete unlike numbers of chunks
+        halves = {name: collective(schedule, name) for name in ("reduce_scatter", "all_gather")}
+        found |= halves
+    return found
 
 
 def _check_ends(n_nodes, port, devices):
@@ -107,9 +125,8 @@ def _check_ends(n_nodes, port, devices):
         raise ValueError(f"port must be at most {PORTS - n_nodes} for {n_nodes} cards, not {port}")
 
 
-def _tell(server, topology, algorithm, rtl, devices, json_file):
+def _tell(server, facts, devices, json_file):
     """Where the cards are."""
-    engine = "RTL" if rtl else "golden"
     cards = []
     for node, mac in enumerate(server.twin.macs):
         end = {"device": devices[node]} if devices else dict(
@@ -117,11 +134,9 @@ def _tell(server, topology, algorithm, rtl, devices, json_file):
         )  # fmt: skip
         at = ".".join(map(str, (CARD_IP + 2 * node).to_bytes(4, "big")))
         cards.append({"node": node, **end, "host_ip": at, "mac": mac.to_bytes(6, "big").hex(":")})
-    title = f"{len(cards)} {engine} cards, {algorithm} on {shown_path(topology)}"
+    engine = facts["engine"].replace("rtl", "RTL")
+    title = f"{len(cards)} {engine} cards, {facts['algorithm']} on {shown_path(facts['topology'])}"
     columns = list(cards[0])
     rows = [[card[name] for name in columns] for card in cards]
     console(json_file).print(table(title, [name.replace("_", " ") for name in columns], rows))
-    write_json(
-        json_file,
-        {"engine": engine.lower(), "topology": topology, "algorithm": algorithm, "cards": cards},
-    )
+    write_json(json_file, facts | {"cards": cards})

@@ -1,4 +1,4 @@
-"""A backend of torch.distributed whose all-reduces are jobs of each rank's own card.
+"""A backend of torch.distributed whose collectives are jobs of each rank's own card.
 
 ``register(card, memory=(0, 1 << 24))``, then ``init_process_group("gradnic", ...)``: programs of
 `torch.distributed`, DDP among them, go on as they are. Needs PyTorch, the extra ``train``.
@@ -6,6 +6,8 @@
 
 import secrets
 from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,14 +15,28 @@ import torch
 import torch.distributed as dist
 
 from gradnic.interface.host_frame import OPTIONS
-from gradnic.interface.job import ALIGN, HISTORY, JobCodec, Kind, Operation
+from gradnic.interface.job import ALIGN, HISTORY, Collective, JobCodec, Kind, Operation
 
 from .card_jobs import RUNS, CardJobs, check_memory, kind_of
 from .framed_card import FramedCard
 
 NAME = "gradnic"
+UNIT = 32  # elements that chunks are multiples of: BF16 wants as many
 SLOTS = 8  # places of memory: jobs that may wait or be at work at a time
 _card: dict[str, Any] = {}  # what `register` was given
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where tables of reduce-scatter and all-gather leave the chunks of a tensor.
+
+    roots : the node of each chunk, ``schedule.roots``, as many chunks for each node.
+    reduce_scatter, all_gather : numbers of the tables.
+    """
+
+    roots: Sequence[int]
+    reduce_scatter: int = 1
+    all_gather: int = 2
 
 
 def register(
@@ -32,11 +48,13 @@ def register(
     p_q16: int = 0,
     seed: int = 0,
     timeout: float = 60.0,
+    shards: Shards | None = None,
 ) -> None:
     """Make ``gradnic`` a backend of `init_process_group`, over this rank's card.
 
     The default group's all-reduces of dense float32 and bfloat16 tensors on the processor, by SUM,
-    AVG or MAX, are jobs of the card, as far as it was built for them. All else goes over Gloo:
+    AVG or MAX, are jobs of the card, as far as it was built for them, and with `shards` so are
+    `reduce_scatter_single` and `all_gather_single`, which FSDP calls. All else goes over Gloo:
     other types, operations and collectives, and other groups, since a card's table is for all.
 
     A tensor longer than an eighth of `memory` is several jobs. Up to eight jobs wait or are at work
@@ -53,15 +71,18 @@ def register(
     memory : (first byte, bytes)
         Of the card, alike on all ranks: a multiple of 64.
     codec, table, p_q16, seed
-        As of `gradnic.interface.job.Job`. The codec is that of float32 tensors and of SUM and AVG.
+        As of `gradnic.interface.job.Job`. The codec is that of float32 tensors and of SUM and AVG;
+        gathered values are raw, and with THC so are scattered sums.
     timeout : seconds, for one job.
+    shards : Shards or None
+        Of cards with tables of these collectives, where rank r has the card of node r.
 
     ValueError for memory that cannot be, and by `init_process_group` where ranks differ in any of
     this, or in what their cards were built with.
     """
     check_memory(memory)
     _card.update(
-        card=card, memory=memory, codec=codec, timeout=timeout,
+        card=card, memory=memory, codec=codec, timeout=timeout, shards=shards,
         fields={"table": table, "p_q16": p_q16, "seed": seed},
     )  # fmt: skip
     if NAME not in dist.Backend.backend_list:
@@ -100,7 +121,11 @@ class CardGroup(dist.ProcessGroup):
         self._first, self._slot = first, max(n_bytes // SLOTS // ALIGN, 1) * ALIGN
         self._n_slots = min(SLOTS, n_bytes // self._slot)
         store = dist.PrefixStore(NAME, store)
+        self._shards = given["shards"]
+        if self._shards:
+            self._order = _chunks_of(self._shards.roots, size)
         mine = {"memory": given["memory"], "codec": int(self._codec), "built": sorted(self._can),
+                "roots": list(map(int, self._shards.roots)) if self._shards else None,
                 **self._fields}  # fmt: skip
         self._run = _agree(store, rank, size, mine)
         self._rounds = 2 if self._codec == JobCodec.THC else 1  # of GEN: norms have one, too
@@ -113,7 +138,7 @@ class CardGroup(dist.ProcessGroup):
     def allreduce(self, tensors: list, opts: Any = None) -> Any:
         """`dist.all_reduce`, and what DDP calls."""
         opts = dist.AllreduceOptions() if opts is None else opts
-        job = self._job_of(tensors, opts) if self._jobs else None
+        job = self._job_of(tensors, opts.reduceOp) if self._jobs else None
         if job is None:
             return self._gloo.allreduce(tensors, opts)
         (tensor,) = tensors
@@ -122,14 +147,65 @@ class CardGroup(dist.ProcessGroup):
         length = self._slot // tensor.element_size()
         parts = [self._begin(part, fields, after) for part in flat.split(length)]
 
-        def whole(futures: Any) -> list:
-            for future in futures.value():
-                future.value()  # raises what went wrong
+        def copied() -> None:
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(flat.view(tensor.shape))
-            return [tensor]
 
-        return _Pending(torch.futures.collect_all(parts).then(whole))
+        return _pending(parts, tensor, copied)
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """`dist.reduce_scatter_single`: the sum of this rank's shard of all `input`."""
+        opts = dist.ReduceScatterOptions() if opts is None else opts
+        job = self._job_of([input], opts.reduceOp, of_shards=True)
+        step = self._step_of(input)
+        if job is None or not step or output.dtype != input.dtype:
+            return super().reduce_scatter_single(output, input, opts)
+        fields, after = job
+        fields |= {"collective": Collective.REDUCE_SCATTER, "table": self._shards.reduce_scatter}
+        rows, own = input.detach().reshape(self.size(), -1), self._order[self.rank()]
+        result, parts = torch.empty_like(output, memory_format=torch.contiguous_format), []
+        for first in range(0, rows.shape[1], step):
+            spread = self._spread(rows[:, first : first + step])
+            chunks = torch.empty_like(spread)
+            chunks[self._order.view(-1)] = spread
+
+            def kept(flat: Any, first: int = first, like: Any = chunks) -> None:
+                if after is not None:
+                    after(flat)
+                into = result.view(-1)[first : first + step]
+                into.copy_(flat.view(like.shape)[own].view(-1)[: into.numel()])
+
+            parts.append(
+                self._begin(chunks.view(-1), fields, kept, loaded=_spans(own, chunks.shape[1]))
+            )
+        return _pending(parts, output, lambda: output.copy_(result))
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """`dist.all_gather_single`: the `input` of every rank, one behind the other."""
+        opts = dist.AllgatherOptions() if opts is None else opts
+        job = self._job_of([input], dist.ReduceOp.SUM, of_shards=True)
+        step = self._step_of(input)
+        if job is None or not step or output.dtype != input.dtype:
+            return super().all_gather_single(output, input, opts)
+        fields = job[0] | {"collective": Collective.ALL_GATHER, "codec": JobCodec.RAW32,
+                           "table": self._shards.all_gather, "p_q16": 0}  # fmt: skip
+        mine, own = input.detach().reshape(-1), self._order[self.rank()]
+        result = torch.empty(self.size(), mine.numel(), dtype=input.dtype)
+        parts = []
+        for first in range(0, mine.numel(), step):
+            part = self._spread(mine[first : first + step].expand(1, -1))
+            chunks = torch.zeros(self._order.numel(), part.shape[1], dtype=input.dtype)
+            chunks[own] = part
+
+            def kept(flat: Any, first: int = first, like: Any = chunks) -> None:
+                ordered = flat.view(like.shape)[self._order.view(-1)].view(self.size(), -1)
+                into = result[:, first : first + step]
+                into.copy_(ordered[:, : into.shape[1]])
+
+            parts.append(
+                self._begin(chunks.view(-1), fields, kept, stored=_spans(own, chunks.shape[1]))
+            )
+        return _pending(parts, output, lambda: output.copy_(result.view(output.shape)))
 
     def shutdown(self) -> None:
         """What `destroy_process_group` calls."""
@@ -137,11 +213,28 @@ class CardGroup(dist.ProcessGroup):
             self._jobs.close()
             self._jobs = None
 
-    def _job_of(self, tensors: list, opts: Any) -> Any:
+    def _step_of(self, tensor: Any) -> int:
+        """Elements of a shard that a job takes, at most; 0 where there is no room for any."""
+        if not (self._jobs and self._shards):
+            return 0
+        n_chunks = self._order.numel()
+        return self._slot // tensor.element_size() // n_chunks // UNIT * UNIT * self._order.shape[1]
+
+    def _spread(self, rows: Any) -> Any:
+        """Chunks, a row each, of `rows`, one a node; zeros behind the end of each row."""
+        k = self._order.shape[1]
+        length = -(-rows.shape[1] // (k * UNIT)) * UNIT
+        spread = torch.zeros(rows.shape[0], k * length, dtype=rows.dtype)
+        spread[:, : rows.shape[1]] = rows
+        return spread.view(-1, length)
+
+    def _job_of(self, tensors: list, op: Any, *, of_shards: bool = False) -> Any:
         """(fields of a job, what the host does behind it), or None for what goes over Gloo."""
+        if not self._jobs or (of_shards and not self._shards):
+            return None
         if len(tensors) != 1 or tensors[0].layout != torch.strided or not tensors[0].numel():
             return None
-        kind, op = kind_of(tensors[0]), opts.reduceOp
+        kind = kind_of(tensors[0])
         if kind is None or (kind is Kind.BF16 and "bf16" not in self._can):
             return None
         fields = {"codec": JobCodec.RAW32, **self._fields}
@@ -150,7 +243,7 @@ class CardGroup(dist.ProcessGroup):
         averages = bool(op == dist.ReduceOp.AVG)
         if not (averages or op == dist.ReduceOp.SUM):  # `in` compares the other way round: never
             return None
-        if kind is Kind.FP32:
+        if kind is Kind.FP32 and not (of_shards and self._codec == JobCodec.THC):
             fields["codec"] = self._codec
         n = self.size()
         if fields["codec"] == JobCodec.THC:  # means, whatever is asked for
@@ -159,7 +252,7 @@ class CardGroup(dist.ProcessGroup):
             return {**fields, "op": Operation.MEAN}, None
         return fields, (lambda flat: flat.div_(n)) if averages else None
 
-    def _begin(self, part: Any, fields: dict[str, Any], after: Any) -> Any:
+    def _begin(self, part: Any, fields: dict[str, Any], after: Any, **spans: Any) -> Any:
         """A job; the future of its result."""
         assert self._jobs is not None
         if len(self._waiting) == self._n_slots:  # the place is in use till then
@@ -169,13 +262,38 @@ class CardGroup(dist.ProcessGroup):
         slot, turn = self.n_jobs % self._n_slots, self.n_jobs // self._n_slots
         gen = self._rounds * (turn + 1) & 0xFFFF
         place = self._run * HISTORY + slot, gen, self._first + slot * self._slot
-        self._jobs.ask(future, part, partial(tuple, place), fields, after)
+        self._jobs.ask(future, part, partial(tuple, place), fields, after, **spans)
         self.n_jobs += 1
         return future
 
 
+def _chunks_of(roots: Sequence[int], n: int) -> Any:
+    """int64 (n, k): the chunks of each node."""
+    order = [[c for c, root in enumerate(roots) if root == node] for node in range(n)]
+    if len({len(one) for one in order}) != 1 or not order[0]:
+        raise ValueError(f"roots must have as many chunks for each of {n} nodes, not {roots!r}")
+    return torch.tensor(order)
+
+
+def _spans(chunks: Any, length: int) -> list[tuple[int, int]]:
+    """Elements of these chunks."""
+    return [(c * length, (c + 1) * length) for c in chunks.tolist()]
+
+
+def _pending(parts: list, tensor: Any, last: Callable[[], Any]) -> "_Pending":
+    """What `torch.distributed` waits for: all jobs, and then `last` of the host."""
+
+    def whole(futures: Any) -> list:
+        for future in futures.value():
+            future.value()  # raises what went wrong
+        last()
+        return [tensor]
+
+    return _Pending(torch.futures.collect_all(parts).then(whole))
+
+
 class _Pending(dist.Work):
-    """An all-reduce under way."""
+    """A collective under way."""
 
     def __init__(self, future: Any) -> None:
         super().__init__()

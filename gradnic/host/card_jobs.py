@@ -5,7 +5,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gradnic.interface.job import (
@@ -23,6 +23,8 @@ from .framed_card import FramedCard
 
 RUNS = (1 << 16) // HISTORY  # of so many tensors each
 POLL = 0.0005  # seconds that a completion is waited for, while other tensors may come
+Spans = Sequence[tuple[int, int | None]]
+WHOLE: Spans = ((0, None),)
 
 
 class CardJobs:
@@ -52,14 +54,19 @@ class CardJobs:
         place: Callable[[], tuple[int, int, int]],
         fields: Mapping[str, Any],
         after: Callable[[Any], Any] | None = None,
+        *,
+        stored: Spans = WHOLE,
+        loaded: Spans = WHOLE,
     ) -> None:
         """Let the card work on `buffer`, a dense tensor of float32 or bfloat16 on the processor.
 
         future : torch.futures.Future, which gets the buffer, or what went wrong. place : called in
         the thread: tensor, generation, and the address of memory that no other has under way.
-        fields : further ones of the `Job`. after : what the host does to the result.
+        fields : further ones of the `Job`. after : what the host does to the result. stored, loaded
+        : elements that go to the card and come back, (first, behind the last) each, of multiples of
+        64 bytes but at the buffer's end.
         """
-        self._asked.put((future, buffer, place, fields, after))
+        self._asked.put((future, buffer, place, fields, after, stored, loaded))
 
     def close(self) -> None:
         """End the thread, once all that was asked is done."""
@@ -103,6 +110,8 @@ class CardJobs:
         place: Callable[[], tuple[int, int, int]],
         fields: Mapping[str, Any],
         after: Callable[[Any], Any] | None,
+        stored: Spans,
+        loaded: Spans,
     ) -> None:
         import torch
 
@@ -114,10 +123,11 @@ class CardJobs:
             id=self._n_jobs, tensor=tensor, gen=gen, elems=buffer.numel(), source=address,
             result=address, kind=kind, **fields,
         )  # fmt: skip
-        self._card.link.store(address, _whole(octets))
+        for part, at in _parts(octets, stored, buffer.element_size()):
+            self._card.link.store(address + at, _whole(part))
         self._card.link.post(job, self._timeout)
         end = time.monotonic() + self._timeout
-        self._under_way[job.id] = future, buffer, octets, job, after, end
+        self._under_way[job.id] = future, buffer, octets, job, after, loaded, end
 
     def _collect(self) -> None:
         """A completion, if one comes soon."""
@@ -137,13 +147,15 @@ class CardJobs:
         octets: Any,
         job: Job,
         after: Callable[[Any], Any] | None,
+        loaded: Spans,
     ) -> None:
         if ended.status not in (JobStatus.DONE, JobStatus.SHORT):
             raise RuntimeError(
                 f"job {ended.id}, codec {JobCodec(job.codec).name} of {buffer.numel()} values of "
                 f"{buffer.dtype}, ended as {ending(ended.status, ended.detail)}"
             )
-        octets[:] = self._card.link.load(job.result, -(-octets.size // 4) * 4)[: octets.size]
+        for part, at in _parts(octets, loaded, buffer.element_size()):
+            part[:] = self._card.link.load(job.result + at, -(-part.size // 4) * 4)[: part.size]
         if after is not None:
             after(buffer)
         future.set_result(buffer)
@@ -164,6 +176,13 @@ def kind_of(tensor: Any) -> Kind | None:
 
     kinds = {torch.float32: Kind.FP32, torch.bfloat16: Kind.BF16}
     return kinds.get(tensor.dtype) if tensor.device.type == "cpu" else None
+
+
+def _parts(octets: Any, spans: Spans, size: int) -> Iterator[tuple[Any, int]]:
+    """(bytes, where they are) of spans of elements of `size` bytes."""
+    for first, stop in spans:
+        part = octets[first * size : None if stop is None else stop * size]
+        yield part, first * size
 
 
 def _whole(octets: Any) -> Any:

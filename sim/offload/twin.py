@@ -20,6 +20,7 @@ from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.job_cluster import JobCluster
 
 from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
+from gradnic.interface.host_frame import OPTIONS
 from gradnic.interface.job_card import HOSTED
 from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
 
@@ -55,9 +56,13 @@ class Twin:
             for node in range(len(self.cluster.cards))
         ]
         self.told = [0 for _ in self.cluster.cards]  # completions that their port has
+        card = self.cluster.cards[0]
+        options = {name: bool(getattr(card, name, False)) for name in OPTIONS}
+        options["any_bits"] = options["thc"]
         build = {
-            "beat_bytes": 64, "n_ports": 1, "n_active": len(self.cluster.cards[0].contexts),
-            "n_tables": len(tables), "n_nodes": topology.n_nodes,
+            "beat_bytes": 64, "n_ports": 1, "n_active": len(card.contexts),
+            "n_tables": len(tables), "n_nodes": topology.n_nodes, "n_packets": card.n_packets,
+            "options": sum(options[name] << k for k, name in enumerate(OPTIONS)),
         }  # fmt: skip
         self.ports = [
             HostPort(

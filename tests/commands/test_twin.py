@@ -35,6 +35,8 @@ def test_another_program_sums_on_them(tmp_path, words, codec):
     run, told = served(tmp_path, "--topology", "ring:3", "--loss", "0.01", *words)
     try:
         assert (told["engine"], told["topology"], len(told["cards"])) == ("golden", "ring:3", 3)
+        assert told["tables"] == ["all_reduce", "reduce_scatter", "all_gather"]
+        assert sorted(told["roots"]) == [0, 1, 2]
         assert [card["host_ip"] for card in told["cards"]] == [
             f"198.51.100.{2 * k}" for k in range(3)
         ]

@@ -8,6 +8,7 @@ from collections import deque
 
 import pytest
 from gradnic.models.schedule.builders import build
+from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.twin import Twin, TwinServer
@@ -20,6 +21,7 @@ from gradnic.interface.job import Completion, JobCodec, JobStatus, Kind, Operati
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
 dist = torch.distributed
 ALL = "inc bf16 scale thc maxima"
+TABLES = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 class Card:
@@ -183,11 +185,12 @@ def run_ranks(part, folder, n, *ends):
 
 
 def sums(rank, folder, *ends):
-    from gradnic.host.card_backend import register
+    from gradnic.host.card_backend import Shards, register
 
     host, port = ends[rank].split(":")
     link = FrameHost(*udp(host, int(port)), patience=60.0)
-    register(FramedCard(link), memory=(0, 1 << 15))
+    roots = build(parse(f"ring:{len(ends)}"), "ring").roots.tolist()
+    register(FramedCard(link), memory=(0, 1 << 15), shards=Shards(roots))
     meet = f"file://{folder}/meet"
     dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=len(ends))
     n = len(ends)
@@ -203,6 +206,7 @@ def sums(rank, folder, *ends):
     numbers = torch.tensor([rank])
     dist.all_reduce(numbers)
     assert numbers.item() == n * (n - 1) // 2
+    _shards(rank, n)
     torch.manual_seed(rank)
     network = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Linear(30, 1))
     model = torch.nn.parallel.DistributedDataParallel(network)
@@ -215,13 +219,61 @@ def sums(rank, folder, *ends):
     every = [torch.empty_like(flat) for _ in range(n)]
     dist.all_gather(every, flat)
     assert all(torch.equal(one, flat) for one in every)
+    _fully_sharded(rank)
     dist.destroy_process_group()
     link.close()
 
 
+def _shards(rank, n):
+    """Reduce-scatter and all-gather of shards that chunks do not fit, and that are several jobs."""
+    for length, kind, jobs in (
+        (5, torch.float32, 2), (1000, torch.bfloat16, 2 * 2), (2000, torch.float32, 2 * 7),
+    ):  # fmt: skip
+        before = dist.group.WORLD.n_jobs
+        values = torch.arange(n * length).remainder(40).to(kind)
+        mine = torch.empty(length, dtype=kind)
+        dist.reduce_scatter_single(mine, values * (rank + 1))
+        wanted = values.view(n, -1)[rank] * (n * (n + 1) // 2)
+        assert torch.equal(mine, wanted), (rank, length, mine, wanted)
+        every = torch.empty(n * length, dtype=kind)
+        work = dist.all_gather_single(every, mine, async_op=True)
+        work.wait()
+        assert torch.equal(every, values * (n * (n + 1) // 2))
+        # A place of 4,096 bytes: chunks of 320 values of 4 bytes, or of 672 of 2, one a rank.
+        assert dist.group.WORLD.n_jobs - before == jobs, (length, dist.group.WORLD.n_jobs - before)
+
+
+def _fully_sharded(rank):
+    """FSDP, whose gathers and scatters are jobs: weights as without cards, on values that are
+    exact in any order.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(7)
+    network = torch.nn.Linear(24, 12)
+    with torch.no_grad():
+        for values in network.parameters():
+            values.copy_(torch.randint(-4, 5, values.shape))
+    whole = torch.nn.Linear(24, 12)
+    whole.load_state_dict(network.state_dict())
+    fully_shard(network, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    before = dist.group.WORLD.n_jobs
+    x = torch.randint(-3, 4, (dist.get_world_size(), 6, 24)).float()
+    network(x[rank]).sum().backward()
+    for one in x:
+        whole(one).sum().backward()
+    assert dist.group.WORLD.n_jobs - before >= 2
+    for ours, theirs in zip(network.parameters(), whole.parameters(), strict=True):
+        full = ours.grad.full_tensor() * dist.get_world_size()
+        torch.testing.assert_close(full, theirs.grad)
+
+
 def test_programs_of_torch_distributed_run_on_golden_cards(tmp_path):
     topology = parse("ring:3")
-    twin = Twin((compile_table(build(topology, "ring")),), topology, 1 << 15)
+    ring = build(topology, "ring")
+    tables = [compile_table(collective(ring, name)) for name in TABLES]
+    twin = Twin(tables, topology, 1 << 15)
     server, stop = TwinServer(twin, port=0), threading.Event()
     served = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
     served.start()
