@@ -18,6 +18,7 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.offload.host_neighbor import is_request, reply
 from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.job_cluster import JobCluster
+from gradnic.models.offload.plan import SEQ_UNIT
 
 from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
 from gradnic.interface.host_frame import OPTIONS
@@ -26,14 +27,20 @@ from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
 TUNSETIFF, TAP, NO_HEAD = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
+SIZES = {
+    "beat_bytes": 64, "n_ports": 1, "n_tables": 16, "n_nodes": 64, "n_rows": 512, "n_chunks": 64,
+    "n_ranks": 4, "n_peers": 16, "address_width": 32,
+}  # fmt: skip
+"""What golden cards say of their sizes, which they have no use of: those of the preset jobs512."""
 IDLE = 0.01  # seconds until a twin without work looks at its clocks again
 
 
 class Twin:
     """Golden cards of one topology, and the ends of their host frames.
 
-    Their tables and addresses are set here; registers keep what hosts write, and but for ``host``
-    and ``host_ip`` do no more. Card k has 198.51.100.2k as ``host_ip``.
+    Their tables and addresses are set here; registers keep what hosts write, so that a driver can
+    make them ready, and but for ``host`` and ``host_ip`` do no more. Card k has 198.51.100.2k as
+    ``host_ip``.
 
     Parameters
     ----------
@@ -51,19 +58,19 @@ class Twin:
         self.cluster = JobCluster(tables, topology, n_bytes, **options)
         self.cluster.taking = set()  # hosts take by ACKs of EVENTs
         self.faults = faults or LinkFaults(delay=1)
-        self.words = [
-            {HOSTED["host_ip"].offset: CARD_IP + 2 * node}
-            for node in range(len(self.cluster.cards))
-        ]
         self.told = [0 for _ in self.cluster.cards]  # completions that their port has
         card = self.cluster.cards[0]
         options = {name: bool(getattr(card, name, False)) for name in OPTIONS}
         options["any_bits"] = options["thc"]
-        build = {
-            "beat_bytes": 64, "n_ports": 1, "n_active": len(card.contexts),
-            "n_tables": len(tables), "n_nodes": topology.n_nodes, "n_packets": card.n_packets,
+        build = SIZES | {
+            "n_active": len(card.contexts), "n_packets": card.n_packets,
             "options": sum(options[name] << k for k, name in enumerate(OPTIONS)),
         }  # fmt: skip
+        told = _registers(card, options)
+        self.words = [
+            told | {HOSTED["host_ip"].offset: CARD_IP + 2 * node}
+            for node in range(len(self.cluster.cards))
+        ]
         self.ports = [
             HostPort(
                 card.memory, card.regions, mac=default_address(0x020000000000 + node), build=build,
@@ -114,6 +121,25 @@ class Twin:
     def _take(self, node):
         self.cluster.cards[node].take()
         self.told[node] -= 1
+
+
+def _registers(card, options):
+    """{offset: word} of what a driver reads before it makes a card ready."""
+    told = {
+        "build": {"bytes": SIZES["beat_bytes"], "ports": SIZES["n_ports"],
+                  "ranks": SIZES["n_ranks"], "nodes": SIZES["n_nodes"],
+                  "peer_bits": (SIZES["n_peers"] - 1).bit_length()},
+        "longest": {"units": card.max_elems // SEQ_UNIT},
+        "capacity": {"rows": SIZES["n_rows"], "chunks": SIZES["n_chunks"]},
+        "status": {"idle": 1, "n_active": len(card.contexts), "n_engines": len(card.contexts),
+                   "n_tables": SIZES["n_tables"], **options},
+    }  # fmt: skip
+    return {
+        HOSTED[name].offset: sum(
+            int(fields.get(field.name, 0)) << field.lsb for field in HOSTED[name].fields
+        )
+        for name, fields in told.items()
+    }
 
 
 class TwinServer:

@@ -5,13 +5,14 @@ import threading
 
 import numpy as np
 import pytest
-from gradnic.models.offload.cluster import LinkFaults
+from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.rtl_twin import RtlTwin
 from gradnic.sim.offload.twin import Twin, TwinServer
 
+from gradnic.host.bring_up import bring_up
 from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost, udp
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation
@@ -57,8 +58,17 @@ def jobs():
 def ended(twin):
     """Completions and the memories of all cards, as their hosts read them."""
     values = np.random.default_rng(7).standard_normal((N, MEMORY // 8)).astype(np.float32)
+    books = [{} for _ in range(N)]
+    for table in TABLES:
+        for book, more in zip(books, addresses(table, TOPOLOGY), strict=True):
+            book.update(more)
     with served(twin) as cards:
-        for card, mine in zip(cards, values, strict=True):
+        for node, (card, mine) in enumerate(zip(cards, values, strict=True)):
+            area = card.landing_bytes(MEMORY // 4)  # as a program does with a card in a machine
+            bring_up(
+                card, node, TABLES, books[node], card.layout, tenant=9, memory=(0, MEMORY),
+                landing=[0, area], n_elems=MEMORY // 4,
+            )  # fmt: skip
             card.link.store(0, mine)
         for job in jobs():
             for card in cards:
