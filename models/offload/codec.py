@@ -30,7 +30,12 @@ class _Plain:
     wire: str
 
     def own(self, values: np.ndarray) -> np.ndarray:
-        """A node's values as they enter the sum."""
+        """A node's values as they enter the sum. ValueError for floats of norms, which are bits, or
+        whole numbers of floats.
+        """
+        values = np.asarray(values)
+        if values.dtype.kind != np.dtype(self.dtype).kind:
+            raise ValueError(f"values must be {np.dtype(self.dtype)}, not {values.dtype}")
         return np.ascontiguousarray(values, self.dtype)
 
     def encode(

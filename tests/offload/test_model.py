@@ -280,3 +280,16 @@ def test_norms_take_the_largest_bits():
     norms = Norms()
     a, b = np.float32([1, 0, np.inf]).view(np.uint32), np.float32([0.5, 2, 3]).view(np.uint32)
     assert norms.add(a, b).view(np.float32).tolist() == [1, 2, np.inf]
+
+
+@pytest.mark.parametrize(
+    ("codec", "values", "words"),
+    [
+        (Norms(), np.float32([1.5]), "values must be uint32, not float32"),
+        (Raw(2), np.array([0x3F800000], np.uint32), "values must be float32, not uint32"),
+        (Inceptionn(2), np.array([1]), "values must be float32, not int64"),
+    ],
+)
+def test_values_of_another_kind_are_refused(codec, values, words):
+    with pytest.raises(ValueError, match=words):
+        codec.own(values)
