@@ -5,6 +5,7 @@
 """
 
 import secrets
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,7 @@ class CardGroup(dist.ProcessGroup):
         self._run = _agree(store, rank, size, mine)
         self._rounds = 2 if self._codec == JobCodec.THC else 1  # of GEN: norms have one, too
         self._waiting: deque = deque()
+        self._turn = threading.Lock()  # threads, and what is put behind futures, ask for jobs
         self._jobs = CardJobs(given["card"], timeout=given["timeout"])
 
     def getBackendName(self) -> str:
@@ -143,7 +145,7 @@ class CardGroup(dist.ProcessGroup):
             return self._gloo.allreduce(tensors, opts)
         (tensor,) = tensors
         fields, after = job
-        flat = tensor.detach().contiguous().view(-1)  # a copy where it is not dense
+        flat = tensor.detach().resolve_neg().contiguous().view(-1)  # a copy where it is not dense
         length = self._slot // tensor.element_size()
         parts = [self._begin(part, fields, after) for part in flat.split(length)]
 
@@ -255,15 +257,16 @@ class CardGroup(dist.ProcessGroup):
     def _begin(self, part: Any, fields: dict[str, Any], after: Any, **spans: Any) -> Any:
         """A job; the future of its result."""
         assert self._jobs is not None
-        if len(self._waiting) == self._n_slots:  # the place is in use till then
-            _wait(self._waiting.popleft())
-        future: Any = torch.futures.Future()
-        self._waiting.append(future)
-        slot, turn = self.n_jobs % self._n_slots, self.n_jobs // self._n_slots
-        gen = self._rounds * (turn + 1) & 0xFFFF
-        place = self._run * HISTORY + slot, gen, self._first + slot * self._slot
-        self._jobs.ask(future, part, partial(tuple, place), fields, after, **spans)
-        self.n_jobs += 1
+        with self._turn:
+            if len(self._waiting) == self._n_slots:  # the place is in use till then
+                _wait(self._waiting.popleft())
+            future: Any = torch.futures.Future()
+            self._waiting.append(future)
+            slot, turn = self.n_jobs % self._n_slots, self.n_jobs // self._n_slots
+            gen = self._rounds * (turn + 1) & 0xFFFF
+            place = self._run * HISTORY + slot, gen, self._first + slot * self._slot
+            self._jobs.ask(future, part, partial(tuple, place), fields, after, **spans)
+            self.n_jobs += 1
         return future
 
 
@@ -286,7 +289,8 @@ def _pending(parts: list, tensor: Any, last: Callable[[], Any]) -> "_Pending":
     def whole(futures: Any) -> list:
         for future in futures.value():
             future.value()  # raises what went wrong
-        last()
+        with torch.no_grad():  # a leaf may be what the host writes to
+            last()
         return [tensor]
 
     return _Pending(torch.futures.collect_all(parts).then(whole))
@@ -300,6 +304,11 @@ class _Pending(dist.Work):
         self._future = future
 
     def wait(self, timeout: Any = None) -> bool:
+        if timeout:  # a timedelta; 0 is none, as in PyTorch
+            done = threading.Event()
+            self._future.add_done_callback(lambda _: done.set())
+            if not done.wait(timeout.total_seconds()):
+                raise RuntimeError(f"the all-reduce has not ended in {timeout.total_seconds()} s")
         self._future.wait()
         return True
 

@@ -97,7 +97,7 @@ class CardJobs:
                 self._fault = error
         for waits in [future, *(held[0] for held in self._under_way.values())]:
             if waits is not None and not waits.done():
-                waits.set_exception(self._fault)
+                _tell(waits.set_exception, self._fault)
         for id in self._under_way:
             with contextlib.suppress(Exception):  # the card may be gone
                 self._card.abort(id)
@@ -158,7 +158,14 @@ class CardJobs:
             part[:] = self._card.link.load(job.result + at, -(-part.size // 4) * 4)[: part.size]
         if after is not None:
             after(buffer)
-        future.set_result(buffer)
+        _tell(future.set_result, buffer)
+
+
+def _tell(told: Callable[[Any], Any], what: Any) -> None:
+    """In a thread of its own: what `then` has put behind a future may wait for jobs itself, as
+    PyTorch's PowerSGD does.
+    """
+    threading.Thread(target=told, args=(what,), daemon=True).start()
 
 
 def check_memory(memory: tuple[int, int]) -> None:

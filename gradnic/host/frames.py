@@ -32,6 +32,7 @@ from .driver import WORD, CardGone, octets_of
 SEQS = 1 << SEQ_BITS
 PAYLOAD = 1408  # bytes of a frame of 1,500 behind its IPv4 header: 64 n
 READS = 2  # on their way at a time
+STRANGE = 16  # requests of no session whose refusal is waited for
 SPACE = 1 << HEAD.address.width  # bytes that a frame can name
 _MISTAKES = {
     Status.OUTSIDE: "is not within the card's regions or registers",
@@ -72,7 +73,8 @@ class _Request:
     def __init__(self, kind: Kind, address: int, payload: bytes, elems: int) -> None:
         self.kind, self.address, self.payload, self.elems = kind, address, payload, elems
         self.seq = 0
-        self.sent_at: float | None = None  # None: more than once, so its answer says no time
+        self.sent_at = 0.0  # the last time
+        self.again = False  # it was sent more than once, so its answer says no time
 
     @property
     def n_bytes(self) -> int:
@@ -104,7 +106,8 @@ class FrameHost:
     timeout, patience : seconds
         Without anything new, until requests are sent again, and until the card is given up. For a
         card that takes longer to answer than `timeout`, requests are sent again later, as in
-        RFC 6298: after up to a 64th of `patience`.
+        RFC 6298: after up to a 64th of `patience`. A request of no session goes with them, whose
+        refusal has its number: so a slow card is told from frames that are lost.
     clock : function () -> seconds
 
     Attributes
@@ -134,6 +137,7 @@ class FrameHost:
         self._timeout, self._patience = timeout, patience
         self._wait = timeout  # until requests are sent again
         self._takes: tuple[float, float] | None = None  # seconds of an answer: mean, deviation
+        self._strange: dict[int, float] = {}  # when each request of no session went, by its number
         self._payload = payload
         self._window: deque[_Request] = deque()
         self._completions: deque[Completion] = deque()
@@ -237,7 +241,7 @@ class FrameHost:
         """A session of its own number; what was asked for in the one before is void."""
         self._window.clear()
         self._reads, self._missing, self._events = {}, {}, 0
-        self._asked, self._words = {}, {}
+        self._asked, self._words, self._strange = {}, {}, {}
         self.session, self.hello = secrets.randbits(32), {}
         hello = _Request(Kind.HELLO, 0, b"", self._payload)
         hello.seq = secrets.randbits(SEQ_BITS)
@@ -290,7 +294,6 @@ class FrameHost:
         if not self._window:
             self._progress()
         self._window.append(request)
-        request.sent_at = self._clock()
         self._send(request)
         return request
 
@@ -305,9 +308,10 @@ class FrameHost:
         seq = self._ask(Kind.READ, first, elems=n_bytes).seq
         self._reads[seq], self._asked[seq] = pieces, first
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: _Request, session: int = 0) -> None:
         head = {"ver": VERSION, "op": Op.HOST, "seq": request.seq, "elems": request.elems,
-                "p0": request.kind, "arg": self.session}  # fmt: skip
+                "p0": request.kind, "arg": session or self.session}  # fmt: skip
+        request.sent_at = self._clock()
         octets = bytearray(GRADNIC.pack(**head))
         HEAD.address.put(octets, request.address, origin=GRADNIC_START)
         self._send_bytes(bytes(octets) + request.payload)
@@ -315,6 +319,7 @@ class FrameHost:
     def _progress(self) -> None:
         self._heard_at = self._clock()
         self._silent_since = self._heard_at
+        self._expect()
 
     def _until(self, done: Callable[[], Any], timeout: float | None = None) -> None:
         """Until `done()`, or so many seconds from now; what is on its way is looked after."""
@@ -338,6 +343,7 @@ class FrameHost:
                 self._silent_since = now
                 self._wait = self._bounded(2 * self._wait)
                 self._again()
+                self._time()
         if self._fault is not None:
             fault, self._fault = self._fault, None
             if self._refused:  # frames behind it may be under way: the card shall not take them
@@ -356,20 +362,42 @@ class FrameHost:
     def _resend(self) -> None:
         self.n_resent += len(self._window)
         for request in self._window:
-            request.sent_at = None
+            request.again = True
             self._send(request)
 
+    def _time(self) -> None:
+        """Ask what the card refuses at once, under a number that no request has now."""
+        ask = _Request(Kind.READ_REG, 0, b"", 4)
+        ask.seq = (self._next + SEQS // 2 + secrets.randbelow(SEQS // 4)) % SEQS
+        if len(self._strange) == STRANGE:
+            del self._strange[next(iter(self._strange))]
+        self._strange[ask.seq] = self._clock()
+        self._send(ask, self.session ^ 1)
+
     def _done(self) -> None:
-        """The oldest request is answered, which says how long a card takes."""
+        """The oldest request is answered."""
         request = self._window.popleft()
-        if request.sent_at is None:
-            return
-        took = self._clock() - request.sent_at
+        if not request.again:
+            self._took(self._clock() - request.sent_at)
+
+    def _took(self, took: float) -> None:
+        """An answer says how long a card takes."""
         mean, deviation = self._takes or (took, took / 2)
         deviation += (abs(took - mean) - deviation) / 4
         mean += (took - mean) / 8
         self._takes = mean, deviation
-        self._wait = self._bounded(mean + 4 * deviation)
+        self._expect()
+
+    def _expect(self) -> None:
+        """Requests are sent again when an answer should have come, if one ever has."""
+        if self._takes is not None:
+            mean, deviation = self._takes
+            self._wait = self._bounded(mean + 4 * deviation)
+
+    def _may_know(self, request: _Request) -> bool:
+        """Whether what the card says now may be about this request: else it is of earlier ones."""
+        mean = self._takes[0] if self._takes else 0.0
+        return mean < 2 * self._timeout or self._clock() - request.sent_at >= mean / 4
 
     def _bounded(self, seconds: float) -> float:
         return max(self._timeout, min(seconds, self._patience / 64))
@@ -396,7 +424,9 @@ class FrameHost:
     def _acknowledged(self, head: dict[str, int]) -> None:
         status, seq = head["status"], head["seq"]
         if status == Status.STRANGER:
-            if seq in {one.seq for one in self._window}:
+            if seq in self._strange:
+                self._took(self._clock() - self._strange.pop(seq))
+            elif seq in {one.seq for one in self._window}:
                 self._fault = ConnectionAbortedError("another host has opened a session")
             return
         if status == Status.MEMORY and seq in self._asked:
@@ -419,7 +449,7 @@ class FrameHost:
         elif status != Status.DONE:
             if oldest.seq == seq and self._fault is None:
                 self._refuse(oldest, Status(status))
-        elif not done and self._repaired != oldest.seq:
+        elif not done and self._repaired != oldest.seq and self._may_know(oldest):
             self._repaired = oldest.seq  # one before it was lost, or this is a late copy
             self._resend()
 

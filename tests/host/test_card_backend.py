@@ -1,10 +1,13 @@
 """``gradnic`` as a backend of torch.distributed: on cards played here, and on golden ones."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
 from collections import deque
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from gradnic.models.schedule.builders import build
@@ -79,6 +82,8 @@ def test_what_is_a_job_and_what_goes_over_gloo(tmp_path):
             (torch.arange(12.0).view(3, 4).t(), dist.ReduceOp.SUM, Operation.SUM),
             (torch.tensor(2.0), dist.ReduceOp.SUM, Operation.SUM),
             (torch.ones(4, requires_grad=True), dist.ReduceOp.SUM, Operation.SUM),
+            (torch.ones(3, 4).t().requires_grad_(), dist.ReduceOp.SUM, Operation.SUM),
+            (torch._neg_view(torch.ones(4)), dist.ReduceOp.SUM, Operation.SUM),
         ):
             before = values.detach().clone()
             with torch.no_grad():
@@ -103,7 +108,7 @@ def test_what_is_a_job_and_what_goes_over_gloo(tmp_path):
         dist.barrier()
         assert values.sum() == 3
         assert not card.jobs
-        assert group.n_jobs == 6
+        assert group.n_jobs == 8
 
 
 def test_jobs_have_places_and_rounds_of_their_own(tmp_path, monkeypatch):
@@ -163,6 +168,36 @@ def test_a_job_that_fails_is_told_where_it_is_waited_for_and_behind_it(tmp_path)
     with alone(tmp_path, good):  # a new group begins anew
         dist.all_reduce(torch.ones(4))
     assert len(good.jobs) == 1
+
+
+def test_waiting_ends_where_it_is_told_to(tmp_path):
+    card = Card()
+    card.completion = lambda timeout: None
+    with alone(tmp_path, card, timeout=2.0):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        with pytest.raises(RuntimeError, match=r"the all-reduce has not ended in 0.05 s"):
+            work.wait(timedelta(seconds=0.05))
+        assert not work.is_completed()
+        with pytest.raises(RuntimeError, match=r"job \d+ has not ended in 2.0 s"):
+            work.wait(timedelta(seconds=60))
+
+
+def nested(rank, folder):
+    card, go, done = Card(), threading.Event(), threading.Event()
+    completion = card.completion
+    card.completion = lambda timeout: completion(timeout) if go.is_set() else None
+    with alone(Path(folder), card):
+        first, second = torch.ones(3), torch.ones(4)
+        future = dist.all_reduce(first, async_op=True).get_future()
+        future.then(lambda _: dist.all_reduce(second)).add_done_callback(lambda _: done.set())
+        go.set()
+        if not done.wait(20):
+            os._exit(1)
+        assert torch.equal(second, torch.full((4,), 3.0))
+
+
+def test_what_is_put_behind_a_job_may_wait_for_another(tmp_path):
+    run_ranks("nested", tmp_path, 1)
 
 
 def test_arguments_are_checked(tmp_path):
@@ -301,4 +336,4 @@ def test_ranks_that_differ_are_told(tmp_path):
 
 if __name__ == "__main__":
     part, rank, *others = sys.argv[1:]
-    {"sums": sums, "differs": differs}[part](int(rank), *others)
+    {"sums": sums, "differs": differs, "nested": nested}[part](int(rank), *others)
