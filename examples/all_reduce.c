@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { READ_REG, WRITE_REG, READ, WRITE, DATA, ACK, EVENT, POST, HELLO };  /* kinds */
-enum { HEAD = 22, PAYLOAD = 1408, DESCRIPTOR = 40, COMPLETION = 28 };      /* bytes */
+enum { HEAD = 22, PAYLOAD = 1408, DESCRIPTOR = 40, COMPLETION = 28, HELLO_BYTES = 64 };
 enum { FULL = 5 };    /* a status */
 enum { OURS = 0x4E }; /* first byte: VER 1, OP 14 */
 enum { REGISTER_HOST = 0x29C };  /* bit 0: completions come as EVENTs */
@@ -29,8 +29,9 @@ struct card {
     int socket;
     uint32_t session, seq;   /* seq: of the next request */
     uint32_t events;         /* number of the next EVENT */
+    unsigned job;            /* id */
     uint8_t completion[COMPLETION];
-    int ended;               /* completion holds one that nobody has looked at */
+    int ended;               /* completion is the job's */
 };
 
 static void put(uint8_t *at, int n, uint64_t value)
@@ -78,9 +79,10 @@ static int hear(struct card *card, uint8_t *frame, int milliseconds)
         return 0;
     if (frame[16] == EVENT && n >= HEAD + COMPLETION && get(frame + 18, 4) == card->session) {
         uint32_t number = (uint32_t)get(frame + 11, 3);
-        if (number == card->events && !card->ended) {
-            memcpy(card->completion, frame + HEAD, COMPLETION);
-            card->events++, card->ended = 1;
+        if (number == card->events) {
+            card->events++;
+            if (get(frame + HEAD, 2) == card->job)  /* else of a host before, which has gone */
+                memcpy(card->completion, frame + HEAD, COMPLETION), card->ended = 1;
         }
         if (number < card->events)
             say(card, ACK, number, 0, 0, NULL, 0);  /* it leaves the card's ring */
@@ -97,15 +99,18 @@ static void ask(struct card *card, int kind, uint64_t address, unsigned elems, c
         say(card, kind, card->seq, address, elems, payload, n);
         for (int length; (length = hear(card, frame, WAIT_MS));) {
             uint32_t seq = (uint32_t)get(frame + 11, 3);
-            if (frame[16] == DATA && into && seq == card->seq && length >= (int)(HEAD + elems)) {
+            if (frame[16] == DATA && into && seq == card->seq && length >= (int)(HEAD + elems) &&
+                get(frame + 18, 4) == card->session) {
                 memcpy(into, frame + HEAD, elems);
                 card->seq = (card->seq + 1) & 0xFFFFFF;
                 return;
             }
             if (frame[16] != ACK)
                 continue;
-            if (frame[17] == FULL && seq == card->seq)
-                break;  /* of a POST: again, in a while */
+            if (frame[17] == FULL && seq == card->seq) {
+                poll(NULL, 0, WAIT_MS);
+                break;  /* of a POST: again */
+            }
             if (frame[17])
                 fail("the card refuses a request: docs/spec/wire.md has its status");
             if (get(frame + 18, 2) == ((card->seq + 1) & 0xFFFF)) {
@@ -136,11 +141,13 @@ static void open_session(struct card *card, const char *end)
         fail("no socket");
     card->session = (uint32_t)time(NULL) ^ (uint32_t)getpid() << 16 ^ ntohs(to.sin_port);
     card->seq = 1, card->events = 0, card->ended = 0;
+    card->job = (unsigned)getpid() & 0xFFFF;
     uint8_t frame[HEAD + PAYLOAD];
     for (int tried = 0; tried < TRIES; tried++) {
         say(card, HELLO, 0, 0, PAYLOAD, NULL, 0);
-        while (hear(card, frame, WAIT_MS))
-            if (frame[16] == HELLO && get(frame + 18, 4) == card->session) {
+        for (int length; (length = hear(card, frame, WAIT_MS));)
+            if (frame[16] == HELLO && length >= HEAD + HELLO_BYTES &&
+                get(frame + 18, 4) == card->session) {
                 const uint8_t *hello = frame + HEAD;
                 printf("%s: beats of %u bytes, %u port%s, %llu bytes of memory from %#llx on\n", end,
                        hello[4], hello[5], hello[5] > 1 ? "s" : "",
@@ -179,15 +186,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s ADDRESS:PORT ...   the card of each node\n", argv[0]);
         return 2;
     }
-    unsigned gen = (unsigned)time(NULL) & 0x7FFF;  /* ahead of what ran before, for hours */
+    unsigned gen = (unsigned)time(NULL) & 0xFFFF;  /* ahead of what ran before, for hours */
     for (int k = 0; k < n_cards; k++) {
         open_session(&cards[k], argv[k + 1]);
         for (int i = 0; i < N; i++)
             values[k][i] = (float)(i + 1000 * k);
         store(&cards[k], SOURCE, values[k], sizeof values[k]);
         uint8_t job[DESCRIPTOR] = {0};  /* all_reduce, sum, FP32, raw, class 0, table 0 */
-        put(job + 0, 2, 7);             /* id */
-        put(job + 8, 2, 1);             /* tensor */
+        put(job + 0, 2, cards[k].job);
+        put(job + 8, 2, (unsigned)getpid() & 0xFFFF);  /* tensor */
         put(job + 10, 2, gen);
         put(job + 12, 4, N);
         put(job + 16, 8, SOURCE);

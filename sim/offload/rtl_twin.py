@@ -12,6 +12,7 @@ from .host_cluster import HostCluster
 from .job_cluster import EVERYTHING
 
 STEP = 256  # cycles between two looks for frames of hosts
+WAITING = 1 << 16  # bytes of frames of a host that wait; what is behind them waits in its socket
 QUIET = 20_000  # cycles without a frame or a beat, until nothing is under way
 
 
@@ -56,6 +57,8 @@ class RtlTwin:
             default_address(book[node].mac) for node, book in enumerate(self.cluster.books)
         ]
         self._moved, self._until = 0, 0
+        self._waiting = [0 for _ in self.macs]  # bytes of frames that the cards have not yet
+        self._takes = 4 * lanes * STEP  # a port takes a beat a cycle
 
     def busy(self):
         """Whether something was under way a short time ago."""
@@ -67,6 +70,7 @@ class RtlTwin:
     def step(self):
         """Some cycles of all cards: [(node, frame to its host)]."""
         self.cluster.step(self.faults, n_cycles=STEP)
+        self._waiting = [max(0, n_bytes - self._takes) for n_bytes in self._waiting]
         frames = [
             (node, frame)
             for node in range(len(self.macs))
@@ -80,9 +84,14 @@ class RtlTwin:
             self._go_on()
         return frames
 
+    def room(self, node):
+        """Whether another frame of card `node`'s host may wait."""
+        return self._waiting[node] < WAITING
+
     def frame(self, node, frame):
         """A frame of card `node`'s host goes in; what the card answers comes out of `step`."""
         self.cluster.send(node, 0, frame)
+        self._waiting[node] += len(frame)
         self._go_on()
         return []
 

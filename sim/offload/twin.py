@@ -20,7 +20,7 @@ from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.offload.plan import SEQ_UNIT
 
-from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, UDP_PORT
+from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, IPV4, UDP, UDP_PORT
 from gradnic.interface.host_frame import OPTIONS
 from gradnic.interface.job_card import HOSTED
 from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
@@ -104,6 +104,10 @@ class Twin:
             frames += [(node, frame) for frame in port.tick(now)]
         return frames
 
+    def room(self, node):
+        """Whether card `node` takes a frame of its host now: always, as it answers at once."""
+        return True
+
     def frame(self, node, frame):
         """What card `node` answers to a frame of its host; one to the network ends here."""
         port, ip = self.ports[node], self.words[node][HOSTED["host_ip"].offset]
@@ -145,6 +149,8 @@ def _registers(card, options):
 class TwinServer:
     """A twin whose ports are at UDP sockets, one after the other from a first one on.
 
+    As from a card, answers go to the address that each frame of the twin names.
+
     twin : Twin or RtlTwin. host : address to listen at. port : of node 0; 0: any that are free.
 
     OSError, with address and port as its filename, where they cannot be had.
@@ -170,7 +176,6 @@ class TwinServer:
             error.filename = f"{host}:{port and port + node}"
             raise
         self.ends = [end.getsockname() for end in self.sockets]
-        self.hosts = {}
 
     def close(self):
         """Give the sockets back."""
@@ -192,25 +197,31 @@ class TwinServer:
 
     def _hear(self, node, end):
         for _ in range(64):
+            if not self.twin.room(node):
+                return
             try:
-                octets, self.hosts[node] = end.recvfrom(1 << 16)
+                octets, host = end.recvfrom(1 << 16)
             except (BlockingIOError, ConnectionError):  # no more, or that host is gone
                 return
             self.n_frames += 1
             if len(octets) < HEAD_BYTES - GRADNIC_START:
                 continue
-            for frame in self.twin.frame(node, self._framed(node, octets)):
+            for frame in self.twin.frame(node, self._framed(node, octets, host)):
                 self._tell(node, frame)
 
-    def _framed(self, node, octets):
+    def _framed(self, node, octets, host):
         """The frame that a NIC would have made of a datagram."""
+        address, port = host
         card = Address(0, self.twin.macs[node], 0x7F000001)
-        host = Address(0, 0x020000000000, 0x7F000001, self.hosts[node][1])
-        return carried(host, card, octets)
+        source = int.from_bytes(socket.inet_aton(address), "big")
+        return carried(Address(0, 0x020000000000, source, port), card, octets)
 
     def _tell(self, node, frame):
-        if node in self.hosts:
-            self.sockets[node].sendto(frame[GRADNIC_START:], self.hosts[node])
+        address = socket.inet_ntoa(IPV4.destination.get(frame).to_bytes(4, "big"))
+        with contextlib.suppress(OSError):  # no way there: it is lost
+            self.sockets[node].sendto(
+                frame[GRADNIC_START:], (address, UDP.destination_port.get(frame))
+            )
 
 
 class TapServer(TwinServer):
@@ -240,7 +251,7 @@ class TapServer(TwinServer):
 
     def _hear(self, node, end):
         for _ in range(64):
-            frame = end.read(1 << 16)
+            frame = end.read(1 << 16) if self.twin.room(node) else None
             if frame is None:
                 return
             self.n_frames += 1

@@ -1,6 +1,7 @@
 """Cards at UDP sockets, golden and of RTL: hosts cannot tell which, bit for bit."""
 
 import contextlib
+import socket
 import threading
 
 import numpy as np
@@ -9,12 +10,14 @@ from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.offload.rtl_twin import RtlTwin
+from gradnic.sim.offload.rtl_twin import STEP, WAITING, RtlTwin
 from gradnic.sim.offload.twin import Twin, TwinServer
 
 from gradnic.host.bring_up import bring_up
 from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost, udp
+from gradnic.interface.formats import GRADNIC, VERSION, Op
+from gradnic.interface.host_frame import Status
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation
 
 TOPOLOGY = parse("ring:3")
@@ -25,20 +28,34 @@ PATIENCE = 60  # seconds, on a busy machine
 
 
 @contextlib.contextmanager
-def served(twin):
-    """Hosts of all cards of a twin, at its sockets."""
+def serving(twin):
+    """The ends of a twin's sockets."""
     server, stop = TwinServer(twin, port=0), threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda: not stop.is_set(),))
     thread.start()
-    with contextlib.ExitStack() as stack, contextlib.closing(server):
+    with contextlib.closing(server):
         try:
-            yield [
-                FramedCard(stack.enter_context(FrameHost(*udp(*end), patience=PATIENCE)))
-                for end in server.ends
-            ]
+            yield server.ends
         finally:
             stop.set()
             thread.join()
+
+
+@contextlib.contextmanager
+def hosts(ends):
+    """Hosts of all cards."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            FramedCard(stack.enter_context(FrameHost(*udp(*end), patience=PATIENCE)))
+            for end in ends
+        ]
+
+
+@contextlib.contextmanager
+def served(twin):
+    """Hosts of all cards of a twin, at its sockets."""
+    with serving(twin) as ends, hosts(ends) as cards:
+        yield cards
 
 
 def jobs():
@@ -104,6 +121,36 @@ def test_a_host_that_comes_later_has_the_card_anew():
             for card in cards:
                 assert card.completion(PATIENCE).status == JobStatus.DONE
                 assert card.link.load(256, 256) == np.full(64, 3 * gen, np.float32).tobytes()
+
+
+def test_a_stranger_does_not_get_what_is_the_hosts():
+    with serving(Twin(TABLES, TOPOLOGY, MEMORY)) as ends, hosts(ends) as cards:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for card in cards:
+                card.post(Job(id=1, tensor=5, gen=1, elems=64, source=0, result=256))
+            stranger.settimeout(PATIENCE)
+            lost = GRADNIC.pack(ver=VERSION, op=Op.HOST, seq=9, elems=4, arg=7)
+            for octets in b"", b"x", bytes(60_000), lost:
+                stranger.sendto(octets, ends[0])
+            assert stranger.recv(100)[17] == Status.STRANGER
+            assert [card.completion(PATIENCE).status for card in cards] == [JobStatus.DONE] * N
+            stranger.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                stranger.recv(100)
+
+
+def test_frames_of_a_host_wait_in_its_socket_while_the_circuit_is_busy():
+    twin, n = RtlTwin(TABLES, TOPOLOGY, MEMORY), 0
+    frame = twin.macs[1].to_bytes(6, "big") + bytes(1400)  # no IPv4
+    while twin.room(1):
+        twin.frame(1, frame)
+        n += 1
+    assert WAITING <= n * len(frame) < WAITING + len(frame)
+    assert twin.room(0)
+    for _ in range(WAITING // (16 * STEP) + 2):
+        assert twin.step() == []
+    assert twin.room(1)
+    assert twin.cluster.drivers[1].counters()["host_foreign"] == n
 
 
 def test_an_address_that_cannot_be_had_is_named():
