@@ -160,7 +160,7 @@ class CardGroup(dist.ProcessGroup):
         opts = dist.ReduceScatterOptions() if opts is None else opts
         job = self._job_of([input], opts.reduceOp, of_shards=True)
         step = self._step_of(input)
-        if job is None or not step or output.dtype != input.dtype:
+        if job is None or not step or not self._are_shards(output, input):
             return super().reduce_scatter_single(output, input, opts)
         fields, after = job
         fields |= {"collective": Collective.REDUCE_SCATTER, "table": self._shards.reduce_scatter}
@@ -187,7 +187,7 @@ class CardGroup(dist.ProcessGroup):
         opts = dist.AllgatherOptions() if opts is None else opts
         job = self._job_of([input], dist.ReduceOp.SUM, of_shards=True)
         step = self._step_of(input)
-        if job is None or not step or output.dtype != input.dtype:
+        if job is None or not step or not self._are_shards(input, output):
             return super().all_gather_single(output, input, opts)
         fields = job[0] | {"collective": Collective.ALL_GATHER, "codec": JobCodec.RAW32,
                            "table": self._shards.all_gather, "p_q16": 0}  # fmt: skip
@@ -214,6 +214,10 @@ class CardGroup(dist.ProcessGroup):
         if self._jobs:
             self._jobs.close()
             self._jobs = None
+
+    def _are_shards(self, shard: Any, whole: Any) -> bool:
+        """Whether each rank has one of `whole`; Gloo says what is wrong where not."""
+        return shard.dtype == whole.dtype and self.size() * shard.numel() == whole.numel()
 
     def _step_of(self, tensor: Any) -> int:
         """Elements of a shard that a job takes, at most; 0 where there is no room for any."""

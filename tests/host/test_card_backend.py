@@ -274,6 +274,12 @@ def _shards(rank, n):
         work = dist.all_gather_single(every, mine, async_op=True)
         work.wait()
         assert torch.equal(every, values * (n * (n + 1) // 2))
+        for call, into, given in (
+            (dist.reduce_scatter_single, mine[1:], values),
+            (dist.all_gather_single, every[1:], mine),
+        ):  # fmt: skip
+            with pytest.raises((RuntimeError, ValueError)):  # of Gloo
+                call(into, given)
         # A place of 4,096 bytes: chunks of 320 values of 4 bytes, or of 672 of 2, one a rank.
         assert dist.group.WORLD.n_jobs - before == jobs, (length, dist.group.WORLD.n_jobs - before)
 
