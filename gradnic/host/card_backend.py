@@ -39,6 +39,10 @@ class Shards:
     reduce_scatter: int = 1
     all_gather: int = 2
 
+    def told(self) -> tuple:
+        """All of it as numbers, alike where it is."""
+        return tuple(map(int, self.roots)), self.reduce_scatter, self.all_gather
+
 
 def register(
     card: FramedCard,
@@ -79,7 +83,7 @@ def register(
         Of cards with tables of these collectives, where rank r has the card of node r.
 
     ValueError for memory that cannot be, and by `init_process_group` where ranks differ in any of
-    this, or in what their cards were built with.
+    this but the timeout, or in what their cards were built with.
     """
     check_memory(memory)
     _card.update(
@@ -126,8 +130,7 @@ class CardGroup(dist.ProcessGroup):
         if self._shards:
             self._order = _chunks_of(self._shards.roots, size)
         mine = {"memory": given["memory"], "codec": int(self._codec), "built": sorted(self._can),
-                "roots": list(map(int, self._shards.roots)) if self._shards else None,
-                **self._fields}  # fmt: skip
+                "shards": self._shards and self._shards.told(), **self._fields}  # fmt: skip
         self._run = _agree(store, rank, size, mine)
         self._rounds = 2 if self._codec == JobCodec.THC else 1  # of GEN: norms have one, too
         self._waiting: deque = deque()

@@ -20,8 +20,9 @@ class RtlTwin:
     """Cards with jobs and host frames in RTL, on one topology; the ends of their host frames.
 
     Tables, addresses and settings are written here by registers, and hosts may write them anew by
-    frames. Card k has 198.51.100.2k as ``host_ip``. Cards stand still where nothing is under way,
-    so that what they count in cycles, such as copies of an EVENT, comes late.
+    frames. Card k has 198.51.100.2k as ``host_ip``. Where nothing is under way cards run a `STEP`
+    each time a server looks for frames, so that what they count in cycles, such as copies of an
+    EVENT, comes late.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class RtlTwin:
         return self.cluster.now < self._until
 
     def rest(self, cycles):
-        """Time goes on while nobody is busy: a step's, for PROBEs and copies of EVENTs."""
+        """Nothing: time goes on by `step` alone."""
 
     def step(self):
         """Some cycles of all cards: [(node, frame to its host)]."""

@@ -328,12 +328,16 @@ def test_programs_of_torch_distributed_run_on_golden_cards(tmp_path):
 
 
 def differs(rank, folder):
-    from gradnic.host.card_backend import register
+    from gradnic.host.card_backend import Shards, register
 
-    register(Card(), memory=(0, 4096 + 64 * rank))
-    meet = f"file://{folder}/meet"
-    with pytest.raises(ValueError, match=r"ranks 0 and 1 differ in their cards: .*\(0, 4160\)"):
-        dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=2)
+    for what, said in (
+        ({"memory": (0, 4096 + 64 * rank)}, r"\(0, 4160\)"),
+        ({"shards": Shards((0, 1), reduce_scatter=1 + 2 * rank)}, r"\(\(0, 1\), 3, 2\)"),
+    ):
+        register(Card(), **{"memory": (0, 4096)} | what)
+        meet = f"file://{folder}/{next(iter(what))}"
+        with pytest.raises(ValueError, match=f"ranks 0 and 1 differ in their cards: .*{said}"):
+            dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=2)
 
 
 def test_ranks_that_differ_are_told(tmp_path):
