@@ -5,6 +5,8 @@
 //     examples/bench_of_a_card.v build/jobs128/jobs128.v
 //   vvp -n bench.vvp
 //
+// or `verilator --binary -j 0 -Ibuild/jobs128 --top-module bench`, and both files.
+//
 // Rows are those of ring.h, as this card reads them:
 //
 //   gradnic schedule --topology ring:2 --algorithm ring --row-nodes 64 --row-chunks 64 \
@@ -95,7 +97,8 @@ assign rx_ready = s_axis_mac_rx0_tready;
 
 reg [9:0] aw = 0, ar = 0;
 reg [31:0] w = 0, word;
-reg awv = 0, wv = 0, bv = 0, arv = 0, rv = 0, done, toggle = 0;
+reg awv = 0, wv = 0, bv = 0, arv = 0, rv = 0, toggle = 0;
+reg [2:0] taken;
 integer k;
 assign s_axil_awaddr = aw;
 assign s_axil_awprot = 0;
@@ -108,25 +111,24 @@ assign s_axil_araddr = ar;
 assign s_axil_arprot = 0;
 assign s_axil_arvalid = arv;
 assign s_axil_rready = rv;
+// Inputs change at falling edges, so that no simulator sees them change at a rising one.
 task put(input [9:0] offset, input [31:0] value); begin
-  aw <= offset; w <= value; awv <= 1; wv <= 1; bv <= 1; done = 0;
-  while (!done) begin
-    @(posedge clock);
-    if (awv && s_axil_awready) awv <= 0;
-    if (wv && s_axil_wready) wv <= 0;
-    if (bv && s_axil_bvalid) begin bv <= 0; done = 1; end
+  aw = offset; w = value; awv = 1; wv = 1; bv = 1;
+  while (awv || wv || bv) begin
+    @(posedge clock) taken = {awv && s_axil_awready, wv && s_axil_wready, bv && s_axil_bvalid};
+    @(negedge clock) {awv, wv, bv} = {awv, wv, bv} & ~taken;
   end
 end endtask
 task get(input [9:0] offset); begin
-  ar <= offset; arv <= 1; rv <= 1; done = 0;
-  while (!done) begin
-    @(posedge clock);
-    if (arv && s_axil_arready) arv <= 0;
-    if (rv && s_axil_rvalid) begin rv <= 0; word = s_axil_rdata; done = 1; end
+  ar = offset; arv = 1; rv = 1;
+  while (arv || rv) begin
+    @(posedge clock) taken = {1'b0, arv && s_axil_arready, rv && s_axil_rvalid};
+    if (taken[0]) word = s_axil_rdata;
+    @(negedge clock) {arv, rv} = {arv, rv} & ~taken[1:0];
   end
 end endtask
 task entry(input [3:0] of_table, input [15:0] address, input [223:0] value); begin
-  for (k = 0; k < 7; k = k + 1) put(10'h0B0 + 4 * k, value[32 * k +: 32]);  // table_data
+  for (k = 0; k < 7; k = k + 1) put(10'(32'h0B0 + 4 * k), value[32 * k +: 32]);  // table_data
   toggle = ~toggle;
   put(10'h090, {11'b0, toggle, of_table, address});  // table_write
 end endtask
@@ -135,23 +137,23 @@ end endtask
 task bring_up(input [7:0] me, input [7:0] other, input [191:0] rows);
   integer q;
   begin
-    put(10'h014, 32'h0000_0001 + me);                    // mac_low
+    put(10'h014, {24'h0000_00, me} + 1);                // mac_low
     put(10'h018, {8'd7, me, 16'h0200});                  // mac_high: tenant, node, high bits
-    put(10'h01C, 32'h0A00_0001 + me);                    // ip
-    entry(2, 0, {32'h0A00_0001 + {24'b0, other}, 48'h0200_0000_0001 + {40'b0, other}, 1'b0, other,
-                 1'b1});                                 // neighbor
-    for (q = 0; q < 3; q = q + 1) entry(0, q, rows[64 * (2 - q) +: 64]);
-    entry(1, me, {5'b0, me, 8'd1, 4'd0, 1'b1});          // place: chunk `me` is summed here
-    entry(1, other, {4'd0, 1'b1, 104'b0});               // and the other one comes down
+    put(10'h01C, {24'h0A00_00, me} + 1);                // ip
+    entry(2, 0, 224'({32'h0A00_0001 + {24'b0, other}, 48'h0200_0000_0001 + {40'b0, other}, 1'b0,
+                      other, 1'b1}));                    // neighbor
+    for (q = 0; q < 3; q = q + 1) entry(0, 16'(q), 224'(rows[64 * (2 - q) +: 64]));
+    entry(1, 16'(me), 224'({me, 8'd1, 4'd0, 1'b1}));     // place: chunk `me` is summed here
+    entry(1, 16'(other), 224'({1'b1, 104'b0}));          // and the other one comes down
     entry(4, 0, 0);                                      // peer 0 of rows is neighbor 0
     for (q = 0; q < 8; q = q + 1) begin
-      entry(5, q, q);                                    // layer: queue of a class
-      entry(6, 2 * q, 8 * (7 - q));                      // dscp
-      entry(6, 2 * q + 1, 8 * (7 - q));
+      entry(5, 16'(q), 224'(q));                         // layer: queue of a class
+      entry(6, 16'(2 * q), 224'(56 - 8 * q));            // dscp
+      entry(6, 16'(2 * q + 1), 224'(56 - 8 * q));
     end
     entry(7, 0, 0);                                      // threshold
     // table 0: leaves 2, iterations 1, repeats 1, stride 2, chunks 2, peers 1, rows 3, valid
-    entry(9, 0, {3'd0, 12'd2, 15'd1, 14'd1, 14'd2, 14'd2, 1'b0, 8'd1, 16'd3, 1'b1});
+    entry(9, 0, 224'({12'd2, 15'd1, 14'd1, 14'd2, 14'd2, 1'b0, 8'd1, 16'd3, 1'b1}));
     put(10'h200, 0); put(10'h204, 0); put(10'h208, 32'h1000);  // source0: 4,096 beats from 0 on
     put(10'h220, 32'h40000); put(10'h224, 0);            // landing0
     put(10'h228, 32'h60000); put(10'h22C, 0);            // landing1
@@ -189,7 +191,7 @@ endfunction
 // Waits for status.completion, reads the record, takes it, and looks at the result.
 `define FINISH(N) \
   N.get(10'h004); \
-  while (N.word[5] !== 1) begin repeat (50) @(posedge clock); N.get(10'h004); end \
+  while (N.word[5] !== 1) begin repeat (50) @(negedge clock); N.get(10'h004); end \
   N.get(10'h1B8); if (N.word !== {16'd42, 16'd0}) wrong = wrong + 1; \
   N.get(10'h1BC); if (N.word !== {4'd0, 4'd0, 8'd0, 16'd2}) wrong = wrong + 1; \
   N.put(10'h1B0, 3); \
@@ -201,16 +203,16 @@ initial begin
     n0.memory[(SOURCE + 4 * j) >> 4][32 * (j & 3) +: 32] = float(j);
     n1.memory[(SOURCE + 4 * j) >> 4][32 * (j & 3) +: 32] = float(2 * j);
   end
-  repeat (4) @(posedge clock);
-  reset <= 0;
-  repeat (4) @(posedge clock);
+  repeat (4) @(negedge clock);
+  reset = 0;
+  repeat (4) @(negedge clock);
   n0.bring_up(0, 1, {64'h0000008010000080, 64'h0000000000102000, 64'h0000008000002001});
   n1.bring_up(1, 0, {64'h0000008000000000, 64'h0000000010102080, 64'h0000008010002081});
   `POST(n0)
   `POST(n1)
   `FINISH(n0)
   `FINISH(n1)
-  if (wrong) $display("FAIL: %0d", wrong); else $display("PASS");
+  if (wrong != 0) $display("FAIL: %0d", wrong); else $display("PASS");
   $finish;
 end
 initial begin

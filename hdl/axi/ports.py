@@ -72,17 +72,31 @@ def _fields(payload):
     return {name: (f.offset, Shape.cast(f.shape).width) for name, f in payload.shape()}
 
 
+def _fields_of_fields(payload):
+    """Records in a payload, each kind once, for people: "; in 0 to 3: count 10:0, paper 11"."""
+    kinds = {}
+    for name, field in payload.shape() if isinstance(payload, data.View) else ():
+        if isinstance(field.shape, data.StructLayout):
+            inner = {key: (f.offset, Shape.cast(f.shape).width) for key, f in field.shape}
+            kinds.setdefault(places(inner), []).append(str(name))
+    named = {
+        text: names if len(names) < 3 else [f"{names[0]} to {names[-1]}"]
+        for text, names in kinds.items()
+    }
+    return "".join(f"; in {' and '.join(names)}: {text}" for text, names in named.items())
+
+
 def _side_fields(fields):
     """{field: (lowest bit, width)} in tuser of a unit: all fields but ``data`` and ``last``."""
-    places, low = {}, 0
+    side, low = {}, 0
     for name, (_, width) in fields.items():
         if name not in ("data", "last"):
-            places[name] = (low, width)
+            side[name] = (low, width)
             low += width
-    return places
+    return side
 
 
-def _places(fields):
+def places(fields):
     """Fields for people: "count 15:0, paper 23"."""
     return ", ".join(
         f"{name} {low + width - 1}:{low}" if width > 1 else f"{name} {low}"
@@ -158,8 +172,8 @@ class Top(wiring.Component):
             elif not member.is_signature:
                 members[name] = member
                 self._joins.append((None, name, name))
-                fields = f": {_places(_fields(value))}" if isinstance(value, data.View) else ""
-                self._docs[(name,)] = docs[name] + fields
+                fields = f": {places(_fields(value))}" if isinstance(value, data.View) else ""
+                self._docs[(name,)] = docs[name] + fields + _fields_of_fields(value)
             elif member.is_signature and not isinstance(member.signature, stream.Signature):
                 raise ValueError(f"{name} must be a stream, AXI4 or a signal to become ports")
         super().__init__(members)
@@ -175,19 +189,19 @@ class Top(wiring.Component):
             n_bytes = fields["keep"][1]
             meta_width = fields.get("meta", (0, 0))[1]
             signature = Axis(n_bytes, user_width=1 + meta_width)
-            meta = f", {_places({'meta': (1, meta_width)})}" if meta_width else ""
+            meta = f", {places({'meta': (1, meta_width)})}" if meta_width else ""
             roles["tuser"] = f"bad 0, counts with tlast{meta}"
         elif "last" in fields and "data" in fields:
             kind = "unit"
             side = _side_fields(fields)
             user_width = sum(width for _, width in side.values())
             signature = Axis(-(-fields["data"][1] // 8), user_width=user_width, keep=False)
-            roles["tuser"] = _places(side)
+            roles["tuser"] = places(side)
         else:
             kind = "record"
             n_bits = len(Value.cast(payload))
             signature = Axis(-(-n_bits // 8), keep=False, last=False)
-            roles["tdata"] = _places(fields)
+            roles["tdata"] = places(fields) + _fields_of_fields(payload)
         members[outside] = In(signature) if inward else Out(signature)
         self._joins.append((kind, name, outside))
         for role in signature.members:

@@ -11,7 +11,7 @@ from gradnic.interface import aggregator, inline, job_card, offload, params
 from gradnic.interface.register_map import RegisterMap
 from gradnic.interface.schedule_table import Layout
 
-from ..axi.ports import Top, members_of
+from ..axi.ports import Top, members_of, places
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Entry:
         Module below `gradnic.hdl` in which the component stands, imported when it is asked for.
     make : function of (the module, {parameter: value}), returns the component.
     members : dict
-        One line for each member of the component, for the port list; <k> in a name stands for
-        each number below ``n_ports``.
+        One line for each member of the component, for the port list, or a function of
+        {parameter: value} that returns it; <k> in a name stands for each number below ``n_ports``.
     registers : RegisterMap or None
     """
 
@@ -38,10 +38,17 @@ class Entry:
     registers: RegisterMap | None = None
 
 
+def _rows_of_scheduler(p):
+    return Layout.for_nodes(p["n_nodes"])
+
+
+def _rows_of_direct(p):
+    return Layout.for_nodes(p["n_nodes"], ports=p["n_ports"])
+
+
 SCHEDULER = {
     "table_en": "write a row of the table",
     "table_addr": "which row",
-    "table_data": "the row",
     "setup": "what the round is, stable while it runs",
     "start": "a strobe: a round begins",
     "abort": "a strobe: the round is given up",
@@ -226,13 +233,14 @@ TOPS = {
         "message scheduler: runs a schedule table, row by row",
         "schedule.scheduler",
         lambda hdl, p: hdl.Scheduler(
-            Layout.for_nodes(p["n_nodes"]),
+            _rows_of_scheduler(p),
             depth=p["n_rows"],
             n_chunks=p["n_chunks"],
             n_ports=p["n_ports"],
         ),
         SCHEDULER
         | {
+            "table_data": lambda p: f"the row: {places(_rows_of_scheduler(p).offsets)}",
             "starting": "the round before is forgotten; the new one begins",
             "added": "one more contribution is in a chunk's sum",
             "finals": "a chunk is final here",
@@ -248,7 +256,7 @@ TOPS = {
         "card on direct links: scheduler, adders and memory behind credit flow control",
         "direct.card",
         lambda hdl, p: hdl.FlitCard(
-            Layout.for_nodes(p["n_nodes"], ports=p["n_ports"]),
+            _rows_of_direct(p),
             depth=p["n_rows"],
             integers=bool(p["integers"]),
             coded=bool(p["coded"]),
@@ -256,6 +264,7 @@ TOPS = {
         ),
         SCHEDULER
         | {
+            "table_data": lambda p: f"the row: {places(_rows_of_direct(p).offsets)}",
             "entry_en": "write a chunk's contributions",
             "entry_addr": "which chunk",
             "entry": "its contributions",
@@ -301,6 +310,8 @@ def docs(parameters):
     """{member of the component: a line}."""
     lines = {}
     for name, doc in entry(parameters).members.items():
+        if callable(doc):
+            doc = doc(describe(parameters))
         for k in range(parameters.n_ports) if "<k>" in name else ("",):
             lines[name.replace("<k>", str(k))] = doc.replace("<k>", str(k))
     return lines

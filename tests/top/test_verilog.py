@@ -238,6 +238,18 @@ def test_every_kind_of_member(tmp_path):
     assert lint(tmp_path, "corner").stderr == ""
 
 
+def test_port_lists_say_every_bit_of_records_in_records_and_of_rows():
+    def docs(preset):
+        return {p["name"]: p["doc"] for p in tops.build(params.preset(preset)).ports()}
+
+    assert "; in 0 to 3: first_slot 12:0, n_slots 26:13, " in docs("aggregation128")["jobs"]
+    setup = docs("direct2")["setup"]
+    assert "; in scheduler: rows 7:0, " in setup
+    assert "; in places: chunk_words 10:0, " in setup
+    assert docs("direct2")["table_data"].endswith(", send0 35:31, send1 40:36")
+    assert docs("scheduler64")["table_data"].startswith("the row: op 1:0, bar 2, ")
+
+
 @pytest.mark.parametrize(("width", "more"), [(0, ""), (1, ", meta 1"), (2, ", meta 2:1")])
 def test_places_of_meta_are_as_wide_as_it(width, more):
     top = tops.build(params.preset("inline4", (f"meta_width={width}",)))
