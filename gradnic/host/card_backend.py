@@ -115,7 +115,11 @@ class CardGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._plain = dist.ProcessGroup(store, rank, size)
+        for group in self, self._plain:
+            group._register_backend(
+                torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo
+            )
         self.n_jobs, self._jobs = 0, None
         if given is None:
             return
@@ -164,7 +168,7 @@ class CardGroup(dist.ProcessGroup):
         job = self._job_of([input], opts.reduceOp, of_shards=True)
         step = self._step_of(input)
         if job is None or not step or not self._are_shards(output, input):
-            return super().reduce_scatter_single(output, input, opts)
+            return self._plain.reduce_scatter_single(output, input, opts)
         fields, after = job
         fields |= {"collective": Collective.REDUCE_SCATTER, "table": self._shards.reduce_scatter}
         rows, own = input.detach().reshape(self.size(), -1), self._order[self.rank()]
@@ -191,7 +195,7 @@ class CardGroup(dist.ProcessGroup):
         job = self._job_of([input], dist.ReduceOp.SUM, of_shards=True)
         step = self._step_of(input)
         if job is None or not step or not self._are_shards(input, output):
-            return super().all_gather_single(output, input, opts)
+            return self._plain.all_gather_single(output, input, opts)
         fields = job[0] | {"collective": Collective.ALL_GATHER, "codec": JobCodec.RAW32,
                            "table": self._shards.all_gather, "p_q16": 0}  # fmt: skip
         mine, own = input.detach().reshape(-1), self._order[self.rank()]
@@ -275,6 +279,27 @@ class CardGroup(dist.ProcessGroup):
             self._jobs.ask(future, part, partial(tuple, place), fields, after, **spans)
             self.n_jobs += 1
         return future
+
+
+def _over_gloo(name: str) -> Callable[..., Any]:
+    """A method of `CardGroup` that is the plain group's.
+
+    PyTorch 2.13 keeps the interpreter while a subclass in Python has a method's C++ done
+    (PyProcessGroup.hpp, WORK_OVERRIDE). Gloo's thread, which has Gloo's lock where it lets go of a
+    tensor, wants the interpreter then, and neither ever goes on.
+    """
+
+    def method(self: CardGroup, *arguments: Any, **named: Any) -> Any:
+        return getattr(self._plain, name)(*arguments, **named)
+
+    return method
+
+
+for _name in (
+    "allgather", "all_gather_single_coalesced", "all_to_all_single", "allreduce_coalesced",
+    "barrier", "broadcast", "recv", "reduce_scatter", "reduce_scatter_single_coalesced", "send",
+):  # fmt: skip
+    setattr(CardGroup, _name, _over_gloo(_name))
 
 
 def _chunks_of(roots: Sequence[int], n: int) -> Any:

@@ -32,6 +32,7 @@ from .driver import WORD, CardGone, octets_of
 SEQS = 1 << SEQ_BITS
 PAYLOAD = 1408  # bytes of a frame of 1,500 behind its IPv4 header: 64 n
 READS = 2  # on their way at a time
+TRIES = 8  # turns without anything new, at least, until a card is given up
 STRANGE = 16  # requests of no session whose refusal is waited for
 SPACE = 1 << HEAD.address.width  # bytes that a frame can name
 _MISTAKES = {
@@ -88,7 +89,8 @@ class FrameHost:
     ``FrameHost(*udp("198.51.100.0"))`` speaks through a socket. Numbers are kept in order, frames
     may be lost, late or doubled either way. Not for two threads at a time.
 
-    Every call raises `CardGone` where nothing comes for `patience` seconds, ConnectionAbortedError
+    Every call raises `CardGone` where nothing comes for `patience` seconds, those in which the
+    process does something else or stands still not counted; ConnectionAbortedError
     once another host has opened a session, ValueError for an address that the card does not take,
     and OSError where its memory answers with an error. A `write` or `store` that the card refuses
     may be told by a later call; what was asked for behind it is not done. `flush` waits for all.
@@ -152,7 +154,7 @@ class FrameHost:
         self._repaired: int | None = None
         self._refused = False
         self.n_resent = 0
-        self._heard_at = self._silent_since = clock()
+        self._heard_at = self._silent_since = self._here_at = clock()
         self._next = self.session = 0
         self.hello: dict[str, int] = {}
         self._open()
@@ -317,8 +319,7 @@ class FrameHost:
         self._send_bytes(bytes(octets) + request.payload)
 
     def _progress(self) -> None:
-        self._heard_at = self._clock()
-        self._silent_since = self._heard_at
+        self._heard_at = self._silent_since = self._here_at = self._clock()
         self._expect()
 
     def _until(self, done: Callable[[], Any], timeout: float | None = None) -> None:
@@ -334,8 +335,12 @@ class FrameHost:
         octets = self._receive(seconds)
         if octets is not None:
             self._hear(octets)
+        now = self._clock()
+        # Time away from here is no silence of the card, and what came then is heard first.
+        counted = max(self._patience / TRIES, self._timeout)
+        self._heard_at += max(0.0, now - self._here_at - counted)
+        self._here_at = now
         if self._window or self._reads:
-            now = self._clock()
             if now - self._heard_at > self._patience:
                 self._progress()  # for who tries again
                 raise CardGone(f"the card is gone: nothing new in {self._patience} s")
@@ -491,6 +496,7 @@ class FrameHost:
             completion = Completion.parse(payload)
             if seq or completion != self._told:
                 self._completions.append(completion)
+            self._heard_at = self._clock()
             self._told, self._events = completion, (seq + 1) % SEQS
         elif (seq + 1) % SEQS != self._events:
             return

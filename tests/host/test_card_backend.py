@@ -215,7 +215,11 @@ def run_ranks(part, folder, n, *ends):
         )
         for rank in range(n)
     ]
-    told = [run.communicate(timeout=200)[1].decode() for run in runs]
+    try:
+        told = [run.communicate(timeout=200)[1].decode() for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
     assert [run.returncode for run in runs] == [0] * n, "".join(told)
 
 
@@ -255,6 +259,7 @@ def sums(rank, folder, *ends):
     dist.all_gather(every, flat)
     assert all(torch.equal(one, flat) for one in every)
     _fully_sharded(rank)
+    _over_gloo(rank, n)
     dist.destroy_process_group()
     link.close()
 
@@ -282,6 +287,29 @@ def _shards(rank, n):
                 call(into, given)
         # A place of 4,096 bytes: chunks of 320 values of 4 bytes, or of 672 of 2, one a rank.
         assert dist.group.WORLD.n_jobs - before == jobs, (length, dist.group.WORLD.n_jobs - before)
+
+
+def _over_gloo(rank, n):
+    """All else, and often: Gloo's thread wants the interpreter where it lets go of tensors."""
+    for _ in range(100):
+        told, first = [None] * n, [rank]
+        dist.all_gather_object(told, rank)
+        dist.broadcast_object_list(first, 1)
+        dist.barrier()
+        assert (told, first) == ([*range(n)], [1])
+    mine, given = torch.full((2,), float(rank)), torch.zeros(2)
+    work = dist.isend(mine, (rank + 1) % n)
+    dist.recv(given, (rank - 1) % n)
+    work.wait()
+    assert torch.equal(given, torch.full((2,), float((rank - 1) % n)))
+    dist.all_to_all_single(every := torch.zeros(n), torch.arange(float(n)))
+    assert torch.equal(every, torch.full((n,), float(rank)))
+    dist.reduce_scatter(given, [mine] * n)
+    assert torch.equal(given, torch.full((2,), n * (n - 1) / 2))
+    with dist._coalescing_manager():
+        dist.all_reduce(given)
+        dist.all_reduce(mine)
+    assert mine[0] == n * (n - 1) / 2
 
 
 def _fully_sharded(rank):

@@ -277,6 +277,33 @@ def test_silence_and_other_hosts_end_a_session():
     assert other.read(0x20) == 3
 
 
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("listening", [False, True])
+def test_a_process_that_stood_still_has_not_lost_its_card(lost, listening):
+    """What waits for it then may begin with an EVENT; what was lost is asked for again."""
+    wire = Wire()
+    host = wire.host()
+    wire._come(wire.port.event(Completion(id=3, status=0)))
+    wire.lose = lambda: lost
+    for k in range(20):
+        host.write(4 * k, k)
+    wire.lose = lambda: False
+    receive = wire.receive
+
+    def stopped(seconds):
+        host._receive = receive
+        wire.now += 100.0
+        return receive(seconds)
+
+    if listening:
+        host._receive = stopped
+    else:
+        wire.now += 100.0  # at other work
+    host.flush()
+    assert wire.written == [(4 * k, k) for k in range(20)]
+    assert host.completion(1.0).id == 3
+
+
 class SlowWire(Wire):
     """Whose card's frames come `delay` seconds late."""
 
