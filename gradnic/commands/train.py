@@ -126,6 +126,11 @@ def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clippe
             f"--drop goes with none, thc and prioritized, and {codec} is among the codecs: it has "
             "no packets that may miss. Name them: --codec none --codec thc"
         )
+    if codec == "prioritized" and drop > 0.5:
+        raise click.UsageError(
+            f"--drop must be 0 to 0.5 with prioritized, "
+            f"which loses smaller values alone, not {drop}"
+        )
     if codec in ("bf16", "truncated", "powersgd"):
         own = {"truncated": {"bits": cut}, "powersgd": {"rank": rank, "seed": seed}}
         return own.get(codec, {})

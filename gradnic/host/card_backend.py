@@ -52,7 +52,7 @@ def register(
     table: int = 0,
     p_q16: int = 0,
     seed: int = 0,
-    timeout: float = 60.0,
+    timeout: float | None = 60.0,
     shards: Shards | None = None,
 ) -> None:
     """Make ``gradnic`` a backend of `init_process_group`, over this rank's card.
@@ -64,7 +64,10 @@ def register(
 
     A tensor longer than an eighth of `memory` is several jobs. Up to eight jobs wait or are at work
     at a time; `all_reduce` waits while there are as many. One that ends with another status than
-    done or short raises RuntimeError where it is waited for, and so does every one after it. A card
+    done or short raises RuntimeError where it is waited for, and so does every one after it. Jobs
+    of ranks match by their order alone: all ask for collectives in the same one, which several
+    threads do only if they take turns alike; else jobs do not end in time, or sum what is not
+    meant. A card
     remembers the last rounds of 64 tensors until a reset: each process group has one of 1,024 runs
     of tensors, which rank 0 draws.
 
@@ -78,7 +81,9 @@ def register(
     codec, table, p_q16, seed
         As of `gradnic.interface.job.Job`. The codec is that of float32 tensors and of SUM and AVG;
         gathered values are raw, and with THC so are scattered sums.
-    timeout : seconds, for one job.
+    timeout : seconds or None
+        For one job; None: what `init_process_group` is given, 30 minutes unless told. A rank that
+        is at other work for longer, such as a checkpoint, ends the others.
     shards : Shards or None
         Of cards with tables of these collectives, where rank r has the card of node r.
 
@@ -139,7 +144,8 @@ class CardGroup(dist.ProcessGroup):
         self._rounds = 2 if self._codec == JobCodec.THC else 1  # of GEN: norms have one, too
         self._waiting: deque = deque()
         self._turn = threading.Lock()  # threads, and what is put behind futures, ask for jobs
-        self._jobs = CardJobs(given["card"], timeout=given["timeout"])
+        seconds = timeout.total_seconds() if given["timeout"] is None else given["timeout"]
+        self._jobs = CardJobs(given["card"], timeout=seconds)
 
     def getBackendName(self) -> str:
         return NAME
@@ -270,7 +276,7 @@ class CardGroup(dist.ProcessGroup):
         assert self._jobs is not None
         with self._turn:
             if len(self._waiting) == self._n_slots:  # the place is in use till then
-                _wait(self._waiting.popleft())
+                _failed(self._waiting.popleft())  # told to who waits for that tensor
             future: Any = torch.futures.Future()
             self._waiting.append(future)
             slot, turn = self.n_jobs % self._n_slots, self.n_jobs // self._n_slots
@@ -325,15 +331,15 @@ def _pending(parts: list, tensor: Any, last: Callable[[], Any]) -> "_Pending":
             last()
         return [tensor]
 
-    return _Pending(torch.futures.collect_all(parts).then(whole))
+    return _Pending(torch.futures.collect_all(parts).then(whole), parts)
 
 
 class _Pending(dist.Work):
-    """A collective under way."""
+    """A collective under way: its future, and those of its jobs."""
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, future: Any, parts: list) -> None:
         super().__init__()
-        self._future = future
+        self._future, self._parts = future, parts
 
     def wait(self, timeout: Any = None) -> bool:
         if timeout:  # a timedelta; 0 is none, as in PyTorch
@@ -341,14 +347,17 @@ class _Pending(dist.Work):
             self._future.add_done_callback(lambda _: done.set())
             if not done.wait(timeout.total_seconds()):
                 raise RuntimeError(f"the all-reduce has not ended in {timeout.total_seconds()} s")
-        self._future.wait()
+        try:
+            self._future.wait()
+        except RuntimeError as error:  # PyTorch puts two lines round what went wrong in a callback
+            raise RuntimeError(str(next(filter(None, map(_failed, self._parts)), error))) from None
         return True
 
     def is_completed(self) -> bool:
         return self._future.done()
 
     def is_success(self) -> bool:
-        return self._future.done() and not _failed(self._future)
+        return self._future.done() and _failed(self._future) is None
 
     def result(self) -> list:
         return self._future.value()
@@ -357,20 +366,13 @@ class _Pending(dist.Work):
         return self._future
 
 
-def _failed(future: Any) -> bool:
-    try:
-        future.value()
-    except Exception:
-        return True
-    return False
-
-
-def _wait(future: Any) -> None:
-    """Until it is done; what went wrong is told to who waits for that tensor."""
+def _failed(future: Any) -> Exception | None:
+    """What goes wrong with a future, once it is done; None if nothing does."""
     try:
         future.wait()
-    except Exception:
-        return
+    except Exception as error:
+        return error
+    return None
 
 
 def _agree(store: Any, rank: int, size: int, mine: dict[str, Any]) -> int:

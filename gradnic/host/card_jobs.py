@@ -137,7 +137,10 @@ class CardJobs:
             del self._under_way[ended.id]
         for id, (*_, end) in self._under_way.items():
             if time.monotonic() > end:
-                raise TimeoutError(f"job {id} has not ended in {self._timeout} s")
+                raise TimeoutError(
+                    f"job {id} has not ended in {self._timeout} s: every rank must be there, "
+                    "and ask for the same jobs in the same order"
+                )
 
     def _finish(
         self,

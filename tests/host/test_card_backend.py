@@ -58,13 +58,14 @@ class Card:
 
 
 @contextlib.contextmanager
-def alone(tmp_path, card, **options):
-    """A process group of one rank over this card."""
+def alone(tmp_path, card, *, group=None, **options):
+    """A process group of one rank over this card; group : seconds that it waits."""
     from gradnic.host.card_backend import register
 
     register(card, **{"memory": (64, 4096)} | options)
     meet = f"file://{tmp_path}/{len(list(tmp_path.iterdir()))}"
-    dist.init_process_group("gradnic", init_method=meet, rank=0, world_size=1)
+    wait = group and timedelta(seconds=group)
+    dist.init_process_group("gradnic", init_method=meet, rank=0, world_size=1, timeout=wait)
     try:
         yield dist.group.WORLD
     finally:
@@ -130,6 +131,30 @@ def test_jobs_have_places_and_rounds_of_their_own(tmp_path, monkeypatch):
     ]
 
 
+def test_threads_do_not_share_a_place(tmp_path):
+    """Whoever asks first: no two jobs have a tensor and a round in common."""
+    card, every = Card(), sys.getswitchinterval()
+
+    def many():
+        for work in [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(40)]:
+            work.wait()
+
+    with alone(tmp_path, card) as group:
+        threads = [threading.Thread(target=many) for _ in range(6)]
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(every)
+        assert group.n_jobs == 240
+    first = min(job.tensor for job in card.jobs)
+    told = sorted((job.gen, job.tensor - first) for job in card.jobs)
+    assert told == [(1 + k // 8, k % 8) for k in range(240)]
+
+
 @pytest.mark.parametrize(
     ("built", "options", "op", "wanted", "factor"),
     [
@@ -160,7 +185,7 @@ def test_a_job_that_fails_is_told_where_it_is_waited_for_and_behind_it(tmp_path)
     with alone(tmp_path, card):
         failed = dist.all_reduce(torch.ones(4), async_op=True)
         for work in failed, dist.all_reduce(torch.ones(4), async_op=True):
-            with pytest.raises(RuntimeError, match=r"job \d+, codec RAW32 of 4 .*stuck at row 0"):
+            with pytest.raises(RuntimeError, match=r"^job \d+, codec RAW32 of 4 .*stuck at row 0$"):
                 work.wait()
             assert not work.is_success()
     assert len(card.jobs) == 1
@@ -178,8 +203,20 @@ def test_waiting_ends_where_it_is_told_to(tmp_path):
         with pytest.raises(RuntimeError, match=r"the all-reduce has not ended in 0.05 s"):
             work.wait(timedelta(seconds=0.05))
         assert not work.is_completed()
-        with pytest.raises(RuntimeError, match=r"job \d+ has not ended in 2.0 s"):
+        with pytest.raises(
+            RuntimeError, match=r"^job \d+ has not ended in 2.0 s: every rank must .* order$"
+        ):
             work.wait(timedelta(seconds=60))
+
+
+def test_a_job_may_take_as_long_as_the_process_group_waits(tmp_path):
+    card = Card()
+    card.completion = lambda timeout: None
+    with (
+        alone(tmp_path, card, timeout=None, group=0.5),
+        pytest.raises(RuntimeError, match=r"^job \d+ has not ended in 0.5 s"),
+    ):
+        dist.all_reduce(torch.ones(4))
 
 
 def nested(rank, folder):

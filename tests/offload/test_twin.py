@@ -6,7 +6,9 @@ import threading
 
 import numpy as np
 import pytest
+from gradnic.models.frame.address import Address
 from gradnic.models.offload.cluster import LinkFaults, addresses
+from gradnic.models.offload.host_port import carried
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
@@ -160,3 +162,19 @@ def test_an_address_that_cannot_be_had_is_named():
         with pytest.raises(OSError, match="Address already in use") as told:
             TwinServer(twin, port=port)
     assert told.value.filename == f"127.0.0.1:{port}"
+
+
+def test_what_the_system_does_not_send_is_lost():
+    """Such as to an address of all hosts, which a socket may not send to."""
+    asked, frame = [], carried(Address(0, 1, 0x7F000001), Address(0, 2, 0xFFFFFFFF), bytes(22))
+
+    class Loud:
+        macs = (1,)
+        busy = staticmethod(lambda: True)
+        step = staticmethod(lambda: [(0, frame)])
+
+    with contextlib.closing(TwinServer(Loud(), port=0)) as server:
+        with pytest.raises(PermissionError):
+            server.sockets[0].sendto(b"", ("255.255.255.255", 9))
+        server.serve(lambda: len(asked) < 3 and not asked.append(None))
+    assert len(asked) == 3
