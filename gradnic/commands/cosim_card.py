@@ -233,6 +233,7 @@ def _rows(outcome, found, n_floats, p):
         ("bytes a cycle of each link", f"{found['link_bytes_per_cycle']:g}"),
         ("cycles", outcome.cycles),
         ("cycles by the network model", found["model_cycles"] or "without faults only"),
+        ("frames that overrun ports in it", found["model_overruns"]),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
         ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),

@@ -139,6 +139,9 @@ def run(n_bytes, collective, root, progress=None, **options):
         click.echo(advice, err=True)
     begin = time.process_time()
     result = simulate(table, topology, n_bytes, network, progress)
+    if result.overruns:
+        click.echo(f"overruns: {result.overruns} frames find no room behind their port; cycles "
+                   "leave out that cards send them again", err=True)  # fmt: skip
     bounds = _bounds(topology, n_bytes, network, collective, root)
     asked = np.isnan(topology.latencies(np.nan)).any()  # not every link has its own
     figures = {
@@ -167,6 +170,7 @@ def run(n_bytes, collective, root, progress=None, **options):
         "busiest_link_share": result.busiest_link,
         "messages": result.messages,
         "parked_bytes_max": result.parked_bytes,
+        "overruns": result.overruns if given["card"] == "offload" else None,
         "seconds_to_build": seconds,
         "seconds_to_simulate": time.process_time() - begin,
     }

@@ -14,7 +14,7 @@ namespace {
 struct Own {  // as card_run.py lays it out
 	int64_t n_links;
 	int64_t packet, head, between, whole, run, chunk;  // floats, bytes, packets, floats
-	int64_t n_bytes, port_bytes, store;  // of a beat, and at a port; beats of a port's store
+	int64_t n_bytes, port_bytes, store, room;  // of a beat, and at a port; beats of a port's stores
 	int64_t first, turn, own;  // `CardTimes`
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
 	int64_t inside, reads, ranges, adding, tell, control, gate, divide, located, judge, hear, scan;
@@ -47,6 +47,7 @@ struct Frame {
 	enum : int8_t { DATA, PROBE, STOP } kind;
 	int64_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
 	double since;  // its values, or its head, are there
+	bool lost = false;  // it found no room on its way in
 };
 
 struct Event {
@@ -79,6 +80,7 @@ struct Card {
 	std::vector<std::deque<Frame>> entered;  // by port
 	size_t port = 0;
 	bool taking = false;
+	double taken = 0;  // when the frame on its way in will be through
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
 	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
@@ -428,7 +430,16 @@ struct Loop {
 		Frame frame = card.entered[card.port].front();
 		card.entered[card.port].pop_front();
 		card.taking = true;
+		card.taken = now + stored(frame);
 		push(now + !at_once + std::max(stored(frame), in.control), LOCATE, v, frame);
+	}
+
+	// Beats of a port's frames that came whole and are not through. A frame that finds no room
+	// beside them would be lost; here it goes on, and is counted.
+	bool fits(const Card &card, size_t port, const Frame &frame, double now) const {
+		double beats = card.taking && card.port == port ? std::max(0.0, card.taken - now) : 0;
+		for (const Frame &one : card.entered[port]) beats += one.lost ? 0 : stored(one);
+		return beats + stored(frame) <= in.room;
 	}
 
 	void locate(const Frame &frame, double now) {
@@ -544,6 +555,8 @@ struct Loop {
 				int32_t v = frame.kind == Frame::STOP ? in.node[frame.row] : in.dst[frame.m];
 				auto &entered = cards[v].entered;
 				if (int64_t(entered.size()) <= in.port[at]) entered.resize(in.port[at] + 1);
+				event.frame.lost = !fits(cards[v], in.port[at], frame, now);
+				out.overruns += frame.lost;
 				entered[in.port[at]].push_back(frame);
 				if (!cards[v].taking) push(now, TAKE, v);
 				break;

@@ -39,7 +39,8 @@ _LOOP = CompiledLoop(
     Path(__file__).with_suffix(".cpp"),
     (
         "n_links", "packet", "head", "between", "whole", "run", "chunk", "n_bytes", "port_bytes",
-        "store", "first", "turn", "own", "due", "lead", "next_peer", "next_run", "places", "frees",
+        "store", "room", "first", "turn", "own", "due", "lead", "next_peer", "next_run", "places",
+        "frees",
         "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "tell",
         "control", "gate", "divide", "located", "judge", "hear", "scan", "scan_down", "per_packet",
         "told", "burst", "land", "taken", "end", "heads", "addressed", "kept", "coded", "compress",
@@ -57,7 +58,8 @@ _LOOP = CompiledLoop(
 def run(
     traffic: Traffic, topology: Topology, network: "Network", progress: Callable | None
 ) -> tuple[Any, ...]:
-    """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for).
+    """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for,
+    frames that found no room).
 
     ValueError where links are one-way or a node has fewer ports than links; RuntimeError if there
     is no C++ compiler.
@@ -68,7 +70,7 @@ def run(
     given = {
         **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
         "kept": cards.kept, "port_bytes": cards.port_bytes,
-        "run": cards.run, "store": cards.store, "n_links": topology.n_links,
+        "run": cards.run, "store": cards.store, "room": cards.room, "n_links": topology.n_links,
         "head": HEAD, "between": WIRE_MORE, "whole": CONTROL, "chunk": t.chunk_floats,
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
         "speed": topology.bandwidth * network.link_bytes_per_cycle,
@@ -76,7 +78,10 @@ def run(
         "port": _ports(topology), "cutting": _cutting(t),
     }  # fmt: skip
     result, changed = _LOOP.run(t, topology.n_links, given, progress)
-    return result.finish, result.delivered, result.parked, changed["busy"], changed["need"]
+    return (
+        result.finish, result.delivered, result.parked, changed["busy"], changed["need"],
+        result.overruns,
+    )  # fmt: skip
 
 
 def _cutting(traffic):

@@ -27,6 +27,7 @@ class _Output(ctypes.Structure):
         ("finish", ctypes.c_double),
         ("delivered", ctypes.c_int64),
         ("parked", ctypes.c_int64),
+        ("overruns", ctypes.c_int64),
     ]
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradnic.interface.aggregator import MAX_FRAME
+
 from .wire_ratio import wire_ratio
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ RUN, NARROW_RUN = 64, 16  # packets at most, and where ports are narrower than t
 STORE, NARROW_STORE = 2, 16  # longest frames that a port stores at least (hdl/offload/way_out.py)
 SHORT, LONG_TURN = 32, 26  # beats up to which sums go round in LUT RAM, and cycles above that
 KEPT, AHEAD = 5, 17  # packets in the compressor's store; beats ahead at its exit (merger.py)
+ROOM = 512  # beats of frames that a port keeps on the way in, at least (hdl/frame/intake.py)
 LONGEST = HEAD + PACKET * 17 // 4 + 17  # bytes of such a frame
 
 
@@ -259,6 +262,11 @@ class EthernetCards:
             return self.parts.raw
         beats = -(-self.codec.sent(self.codec.packet) // self.times.n_bytes)
         return KEPT + AHEAD // beats
+
+    @property
+    def room(self) -> int:
+        """Beats that a port keeps of frames on the way in (hdl/frame/intake.py)."""
+        return max(ROOM, MAX_FRAME // self.times.n_bytes)
 
     @property
     def narrow(self) -> bool:

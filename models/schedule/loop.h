@@ -26,6 +26,7 @@ struct Traffic {
 struct Output {
 	double finish;
 	int64_t delivered, parked;
+	int64_t overruns;  // frames that found no room
 };
 
 // A message, or a terminal row, is there: rows wait for less.

@@ -175,13 +175,16 @@ class Result:
 
     cycles : until the last chunk is final on the last node; busiest_link : bytes, heads included,
     that the most loaded link carried, over what it could have in that time; messages : sent;
-    parked_bytes : most that one node held of contributions that waited for their row.
+    parked_bytes : most that one node held of contributions that waited for their row; overruns :
+    frames for which an offload card's port had no room, on average: cards lose them, and send them
+    again after the next PROBE, which `cycles` leave out.
     """
 
     cycles: int
     busiest_link: float
     messages: int
     parked_bytes: int
+    overruns: int = 0
 
 
 def simulate(
@@ -477,8 +480,11 @@ def _on_cards(table, topology, n_floats, network, progress):
         n_floats = -(-n_floats // codec.unit) * codec.unit
     traffic = Traffic(table, topology, n_floats, unit=codec.unit)
     speed = (topology.bandwidth * network.link_bytes_per_cycle).tolist()
-    runs = (card_run.run(traffic, topology, *one) for one in _runs(network, progress))
-    values = _mean([_result(traffic, speed, *run, codec.value) for run in runs])
+    runs = []
+    for one in _runs(network, progress):
+        *found, overruns = card_run.run(traffic, topology, *one)
+        runs.append(replace(_result(traffic, speed, *found, codec.value), overruns=overruns))
+    values = _mean(runs)
     return _together(norms, values) if codec.block else values
 
 
@@ -487,7 +493,8 @@ def _together(first, then):
     cycles = first.cycles + then.cycles
     busy = first.busiest_link * first.cycles + then.busiest_link * then.cycles
     parked = max(first.parked_bytes, then.parked_bytes)
-    return Result(cycles, busy / cycles, first.messages + then.messages, parked)
+    messages, overruns = first.messages + then.messages, first.overruns + then.overruns
+    return Result(cycles, busy / cycles, messages, parked, overruns)
 
 
 def _runs(network, progress):
@@ -510,6 +517,7 @@ def _mean(results):
         cycles=round(sum(one.cycles for one in results) / len(results)),
         busiest_link=sum(one.busiest_link for one in results) / len(results),
         parked_bytes=max(one.parked_bytes for one in results),
+        overruns=math.ceil(sum(one.overruns for one in results) / len(results)),
     )
 
 

@@ -191,7 +191,8 @@ def cosim(
     elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
     "rtt". options : as of `run`.
 
-    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``.
+    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``, without
+    the repair of frames that found no room, ``model_overruns``.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
@@ -239,10 +240,12 @@ def cosim(
     )
     found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}
     ratio = _payload_ratio(outcome.frames) if codec == "inceptionn" else None
-    found |= {"link_bytes_per_cycle": rate, "payload_ratio": ratio, "model_cycles": None}
+    found |= {"link_bytes_per_cycle": rate, "payload_ratio": ratio}
+    found |= {"model_cycles": None, "model_overruns": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if not (spray or options.get("queues")) and faults == plain:
-        found["model_cycles"] = simulate(table, alike, n_bytes, cards(ratio)).cycles
+        model = simulate(table, alike, n_bytes, cards(ratio))
+        found |= {"model_cycles": model.cycles, "model_overruns": model.overruns}
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     found |= error_of(replicas[0].astype(np.float64) * scale, gradients)
     return outcome, outcome.summary() | found

@@ -198,6 +198,16 @@ def test_ports_take_turns_as_those_of_rtl(chunks, n_floats, cycles):
     assert abs(got / cycles - 1) < 0.005
 
 
+@pytest.mark.parametrize(
+    ("spelling", "port_lanes", "again"),
+    [("full:4", 16, 74), ("torus:3x3", 16, 27), ("torus:2x2", 16, 0), ("full:4", 4, 0)],
+)
+def test_frames_that_find_no_room_are_told(spelling, port_lanes, again):
+    """Packets that RTL of 26 November and of later sent again; the model has no repair."""
+    got = run(spelling, "multitree", 4 * 65536, of_offload_card(16, port_lanes), chunks=1)
+    assert abs(got.overruns - again) <= 0.2 * again
+
+
 def test_offload_cards_by_hand():
     """Steps of one full packet: 22 beats of values and one of head, 92 at ports of 16 bytes."""
     card = of_offload_card(16, 4)
