@@ -9,17 +9,20 @@ also written as Parquet on request (`gradnic.parquet`).
 import hashlib
 import inspect
 import json
+import pkgutil
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from gradnic import output, parquet
+from gradnic import __version__, output, parquet
 from gradnic import quantities as q
 from gradnic.packages import require
 from gradnic.paths import OutputFile
-from gradnic.progress import Progress
+from gradnic.processes import ToolError
+from gradnic.progress import PERIOD, Progress
 from gradnic.quantities import option
 from gradnic.text_file import read_text
 
@@ -118,7 +121,8 @@ def spread(function, work, cluster=None, *, name="runs"):
 
     function : of a module that the workers can import; its results are what JSON can hold.
     work : list of dicts of arguments, likewise. The first run that fails raises its error here;
-    a run is given up when three workers have died of it.
+    a run is given up when three workers have died of it. ToolError for that, and if the scheduler
+    ends.
     """
     cluster = cluster or Cluster()
     kept = _Kept(cluster.resume)
@@ -145,11 +149,25 @@ def _done(function, missing, cluster):
         return
     import distributed
 
+    ended = 0
     with _client(cluster) as client:
         runs = {client.submit(_call, function, item, pure=False): key
                 for key, item in missing.items()}  # fmt: skip
         for run in distributed.as_completed(runs):
-            yield runs[run], run.result()
+            try:
+                result = run.result()
+            except distributed.client.FutureCancelledError as error:
+                raise ToolError(
+                    f"the Dask scheduler is gone, and {len(runs) - ended} of {len(runs)} runs with "
+                    f"it: {error.reason}"
+                ) from None
+            except distributed.KilledWorker as error:
+                raise ToolError(
+                    f"{error.allowed_failures + 1} workers died of the run of "
+                    f"{json.dumps(missing[runs[run]])}"
+                ) from None
+            ended += 1
+            yield runs[run], result
 
 
 def _call(function, item):
@@ -167,8 +185,16 @@ def _client(cluster):
             client = distributed.Client(cluster.scheduler, timeout="10s")
         except (OSError, ValueError) as error:
             raise ValueError(f"no Dask scheduler answers at {cluster.scheduler}: {error}") from None
+        over = threading.Event()
+        watch = threading.Thread(target=_watch, args=(client, cluster.scheduler, over))
         with client:
-            yield client
+            _check_workers(client, cluster.scheduler)
+            watch.start()
+            try:
+                yield client
+            finally:
+                over.set()
+                watch.join()
         return
     environment = dask.config.get("distributed.nanny.pre-spawn-environ")
     quiet = {  # what Dask does beside the runs takes a third of a worker's time
@@ -192,6 +218,31 @@ def _client(cluster):
         distributed.Client(local) as client,
     ):
         yield client
+
+
+def _check_workers(client, address):
+    """ValueError where a worker has another gradnic than this process, or none: it would end with
+    its first run, and the run wait for the next worker.
+    """
+    found = client.run(pkgutil.resolve_name, "gradnic:__version__", on_error="return")
+    for worker, version in sorted(found.items()):
+        if version != __version__:
+            has = version if isinstance(version, str) else f"none ({version})"
+            raise ValueError(f"workers of {address} need gradnic {__version__}: {worker} has {has}")
+
+
+def _watch(client, address, over, period=PERIOD):
+    """Tell of each time that no workers are left, until it is `over`."""
+    alone = False
+    while not over.is_set():
+        try:
+            none = not client.nthreads()
+        except OSError:  # who waits for a run hears that, too
+            return
+        if none and not alone:
+            click.echo(f"{address} has no workers: runs wait for some", err=True)
+        alone = none
+        over.wait(period)
 
 
 _BEGIN = '{"key": "'  # of every line

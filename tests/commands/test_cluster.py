@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyarrow import parquet
 
 from gradnic import cli, cluster
 from gradnic.cluster import Cluster, key_of, spread
+from gradnic.processes import ToolError
 
 # Dask's own warnings, of versions and of ports, say nothing about these runs
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,6 +54,38 @@ def test_a_killed_worker_s_work_is_done_again(tmp_path):
     assert set(ran(log)) == set(range(12))
     assert len({line.split()[1] for line in log.read_text().splitlines()}) >= 2
     assert sorted(json.loads(line)["result"] for line in kept.read_text().splitlines()) == got
+
+
+def test_a_run_that_kills_its_workers_is_named():
+    def run(x):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    import dask
+    import distributed  # noqa: F401, its settings
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        pytest.raises(ToolError, match=r'^1 workers died of the run of {"x": 5}$'),
+    ):
+        spread(run, [{"x": 5}], Cluster(workers=1))
+
+
+def test_a_scheduler_that_ends_is_named():
+    """As its end does: what is under way is cancelled."""
+    import distributed
+
+    def slow(x):
+        time.sleep(3)
+
+    def cancel():
+        client = distributed.default_client()
+        client.cancel([distributed.Future(key) for key in list(client.futures)])
+
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as local:
+        where = Cluster(scheduler=local.scheduler_address)
+        threading.Timer(1, cancel).start()
+        with pytest.raises(ToolError, match="the Dask scheduler is gone, and 2 of 2 runs with it"):
+            spread(slow, [{"x": 1}, {"x": 2}], where)
 
 
 def test_what_was_kept_is_not_run_again(tmp_path):
@@ -168,6 +202,32 @@ def run_of_number(x):
 def test_mistakes_are_named(where, message):
     with pytest.raises(Exception, match=message):
         spread(ran, [{"log": 1}], cluster.of_options(**where, resume=None))
+
+
+def test_workers_with_another_gradnic_are_named(monkeypatch):
+    """They ended with their first run, and the sweep waited for others without a word."""
+    import distributed
+
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as local:
+        where = Cluster(scheduler=local.scheduler_address)
+        assert spread(run_of_number, [{"x": 3}], where) == [9]
+        monkeypatch.setattr(cluster, "__version__", "99")
+        with pytest.raises(ValueError, match=r"need gradnic 99: inproc://\S+ has \d"):
+            spread(run_of_number, [{"x": 3}], where)
+
+
+def test_no_workers_are_told_once_each_time(capsys):
+    over, left = threading.Event(), [{}, {}, {"a": 1}, {}]
+
+    class Client:
+        def nthreads(self):
+            if len(left) == 1:
+                over.set()
+            return left.pop(0)
+
+    cluster._watch(Client(), "tcp://here:1", over, period=0)
+    said = "tcp://here:1 has no workers: runs wait for some\n"
+    assert capsys.readouterr().err == 2 * said
 
 
 def test_sizes_of_simulate_are_runs(tmp_path):
