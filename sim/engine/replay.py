@@ -6,9 +6,12 @@ library is found by its folder, below ``build/batch``.
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
+
+from . import again
 
 
 def _get(value, arrays):
@@ -23,30 +26,35 @@ def _get(value, arrays):
 
 
 def load(path):
-    """The model, the inputs, the options and the expected beats of a file that `save` wrote."""
+    """The model, the inputs, the options and the expected beats of a file that `save` wrote.
+
+    ValueError for another file, and where the library is gone.
+    """
     from . import batch
 
-    with np.load(path) as file:
-        folder = Path(str(file["folder"]))
-        arrays = [file[f"a{i}"] for i in range(len(file.files) - 2)]
-        content = _get(json.loads(str(file["content"])), arrays)
+    with Path(path).open("rb") as raw:
+        if not zipfile.is_zipfile(raw):
+            raise ValueError("holds no failed run")
+    try:
+        with np.load(path) as file:
+            folder = Path(str(file["folder"]))
+            arrays = [file[f"a{i}"] for i in range(len(file.files) - 2)]
+            content = _get(json.loads(str(file["content"])), arrays)
+    except (ValueError, LookupError, TypeError, zipfile.BadZipFile):
+        raise ValueError("holds no failed run") from None
     return batch.load(folder), content["inputs"], content["options"], content["expected"]
 
 
+def _play(path):
+    model, inputs, options, expected = load(path)
+    run = model.run(inputs, **options)
+    run.check(**expected)
+    return f"{run.cycles} cycles"
+
+
 def main(arguments):
-    """Replay each file; exit status 1 if a run fails again, with its reason."""
-    status = 0
-    for path in arguments:
-        model, inputs, options, expected = load(path)
-        try:
-            run = model.run(inputs, **options)
-            run.check(**expected)
-        except AssertionError as error:
-            print(f"{path}: fails again: {error}")
-            status = 1
-        else:
-            print(f"{path}: passes, {run.cycles} cycles")
-    return status
+    """Replay each file; exit status 1 if a run fails again, with its reason, 2 if it cannot."""
+    return again.main(arguments, "a file of build/failures", _play)
 
 
 if __name__ == "__main__":

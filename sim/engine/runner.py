@@ -27,7 +27,7 @@ from gradnic.hdl.top.rtlil import to_rtlil
 
 from gradnic import build_cache, processes
 
-from . import stimulus, tools
+from . import again, stimulus, tools
 from .design_ports import ports_of
 
 SIMULATORS = ("icarus", "verilator")
@@ -334,19 +334,18 @@ def play(component, inputs, *, patterns=None, n_cycles, simulator=None, **build_
     return beats, {name: result.left[f"taken.{name}"] for name in [*inputs, *outputs]}
 
 
+def _again(name):
+    folder = Path(name).absolute()
+    try:
+        request = json.loads((folder / "request.json").read_text())
+    except (OSError, ValueError):
+        raise ValueError("holds no request.json of a run") from None
+    return ", ".join(_play(folder, request).tests)
+
+
 def main(arguments):
-    """Play folders of earlier runs again; exit status 1 if one fails again."""
-    status = 0
-    for name in arguments:
-        folder = Path(name).absolute()
-        try:
-            result = _play(folder, json.loads((folder / "request.json").read_text()))
-        except AssertionError as error:
-            print(f"fails again: {error}")
-            status = 1
-        else:
-            print(f"passes: {', '.join(result.tests)}")
-    return status
+    """Play folders of earlier runs again; exit status 1 if one fails again, 2 if it cannot be."""
+    return again.main(arguments, "a folder build/sim/.../run-...", _again)
 
 
 if __name__ == "__main__":
