@@ -7,12 +7,14 @@ also written as Parquet on request (`gradnic.parquet`).
 """
 
 import hashlib
+import importlib.util
 import inspect
 import json
 import pkgutil
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import click
@@ -116,6 +118,19 @@ def key_of(function, item):
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+@cache
+def sources():
+    """Digest of all sources of gradnic, by which a kept result says what it is a result of."""
+    state = hashlib.sha256()
+    for package in ("gradnic", "gradnic.hdl", "gradnic.models", "gradnic.sim"):
+        spec = importlib.util.find_spec(package)
+        for folder in map(Path, spec.submodule_search_locations if spec else ()):
+            for path in sorted(folder.rglob("*")):
+                if path.suffix in (".py", ".cpp", ".h", ".json"):
+                    state.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return state.hexdigest()[:20]
+
+
 def spread(function, work, cluster=None, *, name="runs"):
     """[function(**item) for item in work], on the cluster; shows progress.
 
@@ -128,6 +143,12 @@ def spread(function, work, cluster=None, *, name="runs"):
     kept = _Kept(cluster.resume)
     keys = [key_of(function, item) for item in work]
     missing = {key: item for key, item in zip(keys, work, strict=True) if key not in kept.results}
+    if others := len(kept.others.intersection(keys)):
+        known = f"{cluster.resume} has {others} of {len(set(keys))} runs"
+        click.echo(
+            f"{known} of another version of gradnic's sources; a new file plays them again",
+            err=True,
+        )
     with Progress() as bar:
         task = bar.add_task(name, total=len(set(keys)), completed=len(set(keys)) - len(missing))
         for key, result in _done(function, missing, cluster):
@@ -252,7 +273,7 @@ class _Kept:
     """Results by key, and the file that they are appended to."""
 
     def __init__(self, path):
-        self.results, self._path = {}, path and Path(path)
+        self.results, self.others, self._path = {}, set(), path and Path(path)
         if not self._path or not self._path.exists():
             return
         lines = read_text(self._path, largest=1 << 28).splitlines(True)
@@ -260,6 +281,8 @@ class _Kept:
             try:
                 row = json.loads(line)
                 self.results[row["key"]] = row["result"]
+                if row.get("sources") != sources():
+                    self.others.add(row["key"])
             except (ValueError, KeyError, TypeError, RecursionError):
                 cut = line is lines[-1] and not line.endswith("\n")  # while it was written
                 if not cut or line[: len(_BEGIN)] != _BEGIN[: len(line)]:
@@ -276,7 +299,8 @@ class _Kept:
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, "item": item, "result": result}) + "\n")
+                row = {"key": key, "item": item, "result": result, "sources": sources()}
+                file.write(json.dumps(row) + "\n")
 
 
 def end(screen, results, counts, json_file):

@@ -110,6 +110,19 @@ def test_what_was_kept_is_not_run_again(tmp_path):
         spread(run, work, where)
 
 
+def test_who_takes_results_of_other_sources_is_told(tmp_path, capsys, monkeypatch):
+    """A circuit may have changed since: what was kept of it says nothing of the new one."""
+    run, where = squared(str(tmp_path / "log")), Cluster(resume=str(tmp_path / "kept.jsonl"))
+    spread(run, [{"x": 1}, {"x": 2}], where)
+    spread(run, [{"x": 1}, {"x": 3}], where)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(cluster, "sources", lambda: "others")
+    spread(run, [{"x": 1}, {"x": 2}, {"x": 4}], where)
+    said = " has 2 of 3 runs of another version of gradnic's sources; a new file plays them again"
+    assert capsys.readouterr().err == f"{where.resume}{said}\n"
+    assert ran(tmp_path / "log") == [1, 2, 3, 4]
+
+
 def test_a_key_is_the_function_and_its_arguments():
     run = squared("x")
     keys = {key_of(run, {"a": 1, "b": 2}), key_of(run, {"b": 2, "a": 1}), key_of(run, {"a": 2})}
