@@ -128,12 +128,16 @@ static void open_session(struct card *card, const char *end)
 {
     char host[64];
     const char *colon = strrchr(end, ':');
+    char *rest;
     struct sockaddr_in to = {0};
     if (!colon || colon - end >= (long)sizeof host)
         fail("a card must be given as ADDRESS:PORT");
     memcpy(host, end, (size_t)(colon - end)), host[colon - end] = 0;
     to.sin_family = AF_INET;
-    to.sin_port = htons((uint16_t)atoi(colon + 1));
+    long port = strtol(colon + 1, &rest, 10);
+    if (*rest || port < 1 || port > 65535)
+        fail("a port must be 1 to 65535");
+    to.sin_port = htons((uint16_t)port);
     if (!inet_aton(host, &to.sin_addr))
         fail("a card must be given as ADDRESS:PORT");
     card->socket = socket(AF_INET, SOCK_DGRAM, 0);

@@ -308,6 +308,15 @@ for _name in (
     setattr(CardGroup, _name, _over_gloo(_name))
 
 
+def _untrace(kind: type) -> None:
+    """Let torch.compile leave methods and what they call to Python, of which it can trace none."""
+    dynamo = torch._C._dynamo.eval_frame  # torch.compiler.disable takes as long as PyTorch to load
+    skip = dynamo._FrameAction.SKIP
+    for method in vars(kind).values():
+        if hasattr(method, "__code__"):
+            dynamo.set_code_exec_strategy(method.__code__, dynamo._FrameExecStrategy(skip, skip))
+
+
 def _chunks_of(roots: Sequence[int], n: int) -> Any:
     """int64 (n, k): the chunks of each node."""
     order = [[c for c, root in enumerate(roots) if root == node] for node in range(n)]
@@ -364,6 +373,10 @@ class _Pending(dist.Work):
 
     def get_future(self) -> Any:
         return self._future
+
+
+for _kind in CardGroup, _Pending:
+    _untrace(_kind)
 
 
 def _failed(future: Any) -> Exception | None:

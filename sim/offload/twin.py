@@ -39,8 +39,8 @@ class Twin:
     """Golden cards of one topology, and the ends of their host frames.
 
     Their tables and addresses are set here; registers keep what hosts write, so that a driver can
-    make them ready, and but for ``host`` and ``host_ip`` do no more. Card k has 198.51.100.2k as
-    ``host_ip``.
+    make them ready, and but for ``host``, ``host_ip``, ``watchdog``, in time units, and aborts in
+    ``job`` do no more. Card k has 198.51.100.2k as ``host_ip``.
 
     Parameters
     ----------
@@ -118,9 +118,15 @@ class Twin:
         return port.frame(frame, self.cluster.now)
 
     def _write(self, node, address, word):
+        card, (_, _, abort, id) = self.cluster.cards[node], HOSTED["job"].fields
+        turned = self.words[node].get(address, 0) ^ word
         self.words[node][address] = word
         if address == HOSTED["host"].offset:
             self.ports[node].events = bool(word & 1)
+        elif address == HOSTED["watchdog"].offset:
+            card.watchdog = word
+        elif address == HOSTED["job"].offset and turned & abort.mask:
+            card.abort((word & id.mask) >> id.lsb)
 
     def _take(self, node):
         self.cluster.cards[node].take()
@@ -233,11 +239,13 @@ class TapServer(TwinServer):
     twin : Twin or RtlTwin. names : of the devices, one a node, up to 15 characters; made where
     there are none.
 
-    OSError where the process may not (CAP_NET_ADMIN), or there is no /dev/net/tun.
+    OSError where the process may not (CAP_NET_ADMIN), or there is no /dev/net/tun; from `serve`,
+    with the device as its filename, where one has been deleted.
     """
 
     def __init__(self, twin, names):
         self.twin, self.n_frames, self.sockets = twin, 0, []
+        self._names = tuple(names)
         try:
             for name in names:
                 end = Path("/dev/net/tun").open("r+b", buffering=0)  # noqa: SIM115 - `close` does
@@ -251,7 +259,11 @@ class TapServer(TwinServer):
 
     def _hear(self, node, end):
         for _ in range(64):
-            frame = end.read(1 << 16) if self.twin.room(node) else None
+            try:
+                frame = end.read(1 << 16) if self.twin.room(node) else None
+            except OSError as error:
+                error.filename = self._names[node]
+                raise
             if frame is None:
                 return
             self.n_frames += 1

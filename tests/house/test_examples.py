@@ -87,6 +87,9 @@ def test_hosts_in_c_sum_on_cards(kind, tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("5000 floats summed") == 3
     assert f"{ends[0]}: beats of 64 bytes, 1 port, 65536 bytes of memory from 0 on" in run.stdout
+    for port in "", "0", "65536", "1x":
+        run = subprocess.run([tmp_path / "all_reduce", f"127.0.0.1:{port}"], capture_output=True)
+        assert (run.returncode, run.stderr) == (1, b"error: a port must be 1 to 65535\n")
 
 
 def test_a_users_module_holds_the_compressor(tmp_path):

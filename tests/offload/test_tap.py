@@ -3,6 +3,7 @@
 In a network namespace of its own, so that nothing of the machine's network is touched.
 """
 
+import contextlib
 import shutil
 import socket
 import struct
@@ -51,6 +52,28 @@ def test_ping():
     assert told.splitlines()[-1] == "0 56 1472: answered; another address: silence"
 
 
+def test_a_device_that_is_deleted_is_named():
+    told = run_alone(sys.executable, __file__, "deleted")
+    assert told.splitlines()[-1] == "gradnic0: File descriptor in bad state"
+
+
+def _deleted():
+    from gradnic.sim.offload.twin import TapServer
+
+    class Silent:
+        macs = (1,)
+        busy = staticmethod(lambda: True)
+        step = staticmethod(list)
+        room = staticmethod(lambda node: True)
+
+    server = TapServer(Silent(), ["gradnic0"])
+    subprocess.run(["ip", "link", "set", "gradnic0", "up"], check=True)
+    subprocess.run(["ip", "link", "del", "gradnic0"], check=True)
+    with contextlib.closing(server), pytest.raises(OSError, match="bad state") as told:
+        server.serve()
+    print(f"{told.value.filename}: {told.value.strerror}")
+
+
 def _sum(octets):
     total = sum(struct.unpack(f">{len(octets) // 2}H", octets))
     return 0xFFFF ^ (total % 0xFFFF or 0xFFFF)
@@ -95,4 +118,4 @@ def _ping():
 
 
 if __name__ == "__main__":
-    _ping()
+    _deleted() if "deleted" in sys.argv else _ping()

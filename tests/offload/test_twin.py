@@ -178,3 +178,21 @@ def test_what_the_system_does_not_send_is_lost():
             server.sockets[0].sendto(b"", ("255.255.255.255", 9))
         server.serve(lambda: len(asked) < 3 and not asked.append(None))
     assert len(asked) == 3
+
+
+def test_jobs_that_others_do_not_post_end_by_abort_and_watchdog():
+    """They hold all contexts of a golden card; who comes later sums on it."""
+    with serving(Twin(TABLES, TOPOLOGY, MEMORY)) as ends, hosts(ends) as cards:
+        first = cards[0]
+        for id in (1, 2):
+            first.post(Job(id=id, tensor=id, gen=1, elems=64, source=0, result=256))
+        first.abort(2)
+        ended = first.completion(PATIENCE)
+        assert (ended.id, ended.status) == (2, JobStatus.ABORTED)
+        first.write("watchdog", 100)
+        ended = first.completion(PATIENCE)
+        assert (ended.id, ended.status) == (1, JobStatus.STUCK)
+        first.write("watchdog", 0)
+        for card in cards:
+            card.post(Job(id=3, tensor=3, gen=1, elems=64, source=0, result=256))
+        assert [card.completion(PATIENCE).status for card in cards] == [JobStatus.DONE] * N
