@@ -32,6 +32,8 @@ def command(packets, attacks, seed, runs, json_file, **where):
       gradnic soak --packets 20000 --attacks 20000
       gradnic soak --runs 50 --workers 2 --resume build/soak.jsonl --json build/soak.json
     """
+    if not packets and not attacks:
+        raise click.UsageError("--packets and --attacks must not both be 0: nothing would be played")
     screen = console(json_file)
     if runs > 1 or any(where.values()):
         work = [{"packets": packets, "attacks": attacks, "seed": one}
