@@ -33,7 +33,7 @@ def command(packets, attacks, seed, runs, json_file, **where):
       gradnic soak --runs 50 --workers 2 --resume build/soak.jsonl --json build/soak.json
     """
     if not packets and not attacks:
-        raise click.UsageError("--packets and --attacks must not both be 0: nothing would be played")
+        raise click.UsageError("--packets and --attacks must not both be 0: nothing is played")
     screen = console(json_file)
     if runs > 1 or any(where.values()):
         work = [{"packets": packets, "attacks": attacks, "seed": one}
