@@ -12,6 +12,7 @@ from gradnic.models.schedule.builders.arborescences import pack
 from gradnic.models.schedule.builders.cuts import around, broken
 from gradnic.models.schedule.builders.fastest import fastest
 from gradnic.models.schedule.builders.forest import forest, quantum
+from gradnic.models.schedule.builders.listing import place
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.checker import check
 from gradnic.models.schedule.network_model import Network, simulate
@@ -91,6 +92,43 @@ def test_trees_carry_no_more_than_the_optimum_on_any_link():
             assert reached == set(range(topology.n_nodes))
         bound = float(throughput_bound(topology))
         assert bound * (1 - 1e-9) <= (load / topology.bandwidth).max() / k <= bound * 1.01
+
+
+@pytest.mark.parametrize("spelling", ["nvlink:3x4x2", "pcie:2x4x4"])
+def test_copies_of_trees_may_enter_boxes_by_other_nodes(spelling, monkeypatch):
+    """nvlink:16x8x3 stays at 1.0149 of the bound without, and takes 1.0083 with (80 s)."""
+    topology, copies = parse(spelling), 3
+    k, trees = forests._trees(topology)
+    turned = forests._rotated(topology, trees, copies)
+    assert sorted(t for t, _ in turned) == [*range(topology.n_nodes * k * copies)]
+    load = np.zeros((copies, topology.n_links))
+    for chunk, tree in turned:
+        for _, way in tree.values():
+            load[chunk % copies, list(way)] += 1
+    most = (load / topology.bandwidth).max(axis=1)
+    assert (most == most[0]).all()
+    grown = {
+        chunk: {child: parent for child, (parent, _) in tree.items()} for chunk, tree in turned
+    }
+    assert any(grown[t * copies] != grown[t * copies + 1] for t in range(len(trees)))
+
+    def late(topology, edges, paths, copies, *rest):
+        steps, taken = place(topology, edges, paths, copies, *rest)
+        return steps + 5 * (copies > 1), taken
+
+    monkeypatch.setattr(forests, "_EXACT", 0)
+    monkeypatch.setattr(forests, "place", late)
+    monkeypatch.setattr(forests, "least_steps", lambda *_: (1.0, 1))
+    schedule, _ = proven(topology, chunks=copies * k)
+    monkeypatch.setattr(forests, "_turn", lambda topology: {})
+    assert proven(topology, chunks=copies * k)[0].steps > schedule.steps
+
+
+def test_networks_that_cannot_turn_stay(tmp_path):
+    file = tmp_path / "uneven.txt"
+    file.write_text("0 4 2\n1 4 3\n2 5 2\n3 5 2\n4 5 1\nswitch 4 5\n")
+    assert forests._turn(parse(f"file:{file}")) == forests._turn(parse("torus:3x3")) == {}
+    assert forests._turn(parse("nvlink:2x3x1"))[2] == 0
 
 
 def test_cuts_agree_with_a_flow_per_node():

@@ -8,6 +8,7 @@ splitting; here trees grow through them while every cut is kept (`arborescences`
 
 import itertools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -19,6 +20,9 @@ from .arborescences import pack as pack_trees
 from .cuts import around, broken
 from .listing import least_steps, place
 from .schedule import GATHER, REDUCE, RouteTable, Schedule, ordered, pack
+
+Way = tuple[int, ...]  # links
+Tree = dict[int, tuple[int, Way]]  # child: its parent, and the way from there
 
 _SLACKS = tuple(Fraction(1, n) for n in (250, 100, 25))  # of the optimum, for fewer trees
 _TREES = 24  # per root, at most
@@ -65,7 +69,7 @@ def forest(topology: Topology, *, chunks: int | None = None, steps: int = STEPS)
     )  # fmt: skip
 
 
-def _copies(topology, k, chunks, steps):
+def _copies(topology: Topology, k: int, chunks: int | None, steps: int) -> int:
     """Chunks of each tree."""
     if chunks is not None:
         if chunks % k:
@@ -79,7 +83,7 @@ def _copies(topology, k, chunks, steps):
     return max(1, min(math.ceil(steps / slots), _EDGES // (n * k * (n - 1))))
 
 
-def _scaled(topology):
+def _scaled(topology: Topology) -> tuple[int, np.ndarray]:
     """(k, capacity): trees per root, and whole trees per link, int (n_vertices, n_vertices).
 
     The fewest trees whose rate is within the first of _SLACKS of the optimum that any has.
@@ -97,7 +101,7 @@ def _scaled(topology):
 
 
 @lru_cache(maxsize=2)  # of one network and its reverse, cut into several numbers of chunks
-def _trees(topology):
+def _trees(topology: Topology) -> tuple[int, list[Tree]]:
     """(k, trees): per tree {child: (parent, links)}, root outwards; tree r * k + j has root r."""
     n = topology.n_nodes
     k, capacity = _scaled(topology)
@@ -124,7 +128,7 @@ def _trees(topology):
     ]
 
 
-def _lean(capacity, n, k):
+def _lean(capacity: np.ndarray, n: int, k: int) -> np.ndarray:
     """The capacity without what no cut needs of links between switches, for all equally wide ones.
 
     Ways take fewer links then, and chunks of a step are less in each other's way.
@@ -142,55 +146,110 @@ def _lean(capacity, n, k):
     return capacity
 
 
-def _links(topology):
+def _links(topology: Topology) -> dict[tuple[int, int], Way]:
     """{(a, b): links} of the flow graph: routers behind ports, vertex n_vertices + v, add none."""
-    links = {pair: (link,) for pair, link in topology.link_of.items()}
+    links: dict[tuple[int, int], Way] = {pair: (w,) for pair, w in topology.link_of.items()}
     if not topology.port_limited:
         return links
     n, nodes = topology.n_vertices, range(topology.n_nodes)
-    moved = {tuple(v + n if v in nodes else v for v in pair): w for pair, w in links.items()}
-    return moved | {(v, v + n): () for v in nodes} | {(v + n, v): () for v in nodes}
+    moved = [tuple(v + n if v in nodes else v for v in pair) for pair in links]
+    return (
+        {(a, b): way for (a, b), way in zip(moved, links.values(), strict=True)}
+        | {(v, v + n): () for v in nodes}
+        | {(v + n, v): () for v in nodes}
+    )
 
 
-def _gathers(topology, trees, copies, routes):
+def _gathers(topology: Topology, trees: list[Tree], copies: int, routes: RouteTable) -> np.ndarray:
     """Gather transfers of all trees and copies, in steps from 0."""
-    edges, paths, number = [], [], {}
-    for t, tree in enumerate(trees):
-        for child, (parent, way) in tree.items():
-            if way not in number:
-                number[way] = len(paths)
-                paths.append(way)
-            edges.append((t, parent, child, number[way]))
-    edges = np.array(edges, np.int64)
-    steps, taken = _placed(topology, edges, paths, copies)
+    edges, paths, steps, taken = _placed(topology, trees, copies)
+    chunk, parent, child, _ = edges.T
     names = np.array([routes.number(path) for path in paths])
-    tree, parent, child, _ = (np.repeat(column, copies) for column in edges.T)
-    chunk = tree * copies + np.tile(np.arange(copies), len(edges))
     return pack({
         "op": GATHER, "flow": chunk, "first": chunk, "count": 1, "src": parent, "dst": child,
         "step": steps.ravel(), "route": names[taken.ravel()],
     })  # fmt: skip
 
 
-def _placed(topology, edges, paths, copies):
-    """As `listing.place`, of both ways to choose a step's chunks the one with fewer steps.
+def _edges(trees: Iterable[tuple[int, Tree]]) -> tuple[np.ndarray, list[Way]]:
+    """Edges of numbered trees, int (n, 4): number, parent, child, path; and the paths."""
+    edges, paths, number = [], [], {}
+    for t, tree in trees:
+        for child, (parent, way) in tree.items():
+            if way not in number:
+                number[way] = len(paths)
+                paths.append(way)
+            edges.append((t, parent, child, number[way]))
+    return np.array(edges, np.int64), paths
 
-    The integer program is tried where the first way loses more than 1 %, some order may be shorter,
-    and it takes a minute at most.
+
+def _rotated(topology: Topology, trees: list[Tree], copies: int) -> list[tuple[int, Tree]]:
+    """(chunk, tree) of every copy, each copy's trees turned by one node more inside of all boxes:
+    links are as full, but a root's chunks enter a box by several nodes, which pass them on. Empty
+    for one copy, and where that does not leave the network as it is.
     """
+    to = _turn(topology) if copies > 1 else {}
+    k, result = len(trees) // topology.n_nodes, []
+    for copy in range(copies if to else 0):
+        result += [(t * copies + copy, tree) for t, tree in enumerate(trees)]
+        there = [{} for _ in trees]
+        for t, tree in enumerate(trees):
+            there[to[t // k] * k + t % k] = {
+                to[child]: (to[parent], _moved(topology, way, to))
+                for child, (parent, way) in tree.items()
+            }
+        trees = there
+    return result
+
+
+def _turn(topology: Topology) -> dict[int, int]:
+    """{vertex: the next one of its box}; switches stay. Boxes are the nodes whose fastest link
+    leads to the same switch. Empty where links are not the same then.
+    """
+    boxes = {}
+    for v in range(topology.n_nodes):
+        _, switch = max(topology.out[v], key=lambda way: topology.bandwidth[way[0]])
+        boxes.setdefault(switch, []).append(v)
+    if min(boxes) < topology.n_nodes or len({len(nodes) for nodes in boxes.values()}) > 1:
+        return {}
+    to = {v: v for v in range(topology.n_vertices)}
+    for nodes in boxes.values():
+        to |= dict(zip(nodes, nodes[1:] + nodes[:1], strict=True))
+    speed = {pair: topology.bandwidth[link] for pair, link in topology.link_of.items()}
+    alike = all(speed.get((to[a], to[b])) == rate for (a, b), rate in speed.items())
+    return to if alike else {}
+
+
+def _moved(topology: Topology, way: Way, to: dict[int, int]) -> Way:
+    ends = topology.links[list(way)].tolist()
+    return tuple(topology.link_of[to[a], to[b]] for a, b in ends)
+
+
+def _placed(topology: Topology, trees: list[Tree], copies: int) -> tuple:
+    """(edges of all chunks, paths, steps, path numbers), as of `_edges` and `listing.place`.
+
+    Where the first way to choose a step's chunks loses more than 1 %, and some order may be
+    shorter, another is tried, and what has fewer steps is taken: the integer program if it takes a
+    minute at most, else, where 1 % is within reach, copies that are `_rotated`.
+    """
+    edges, paths = _edges(enumerate(trees))
     slots, kept = quantum(topology.bandwidth), len(paths)
-    first = place(topology, edges, paths, copies, slots)
+    placed = place(topology, edges, paths, copies, slots)
+    chunks = np.repeat(edges, copies, axis=0)
+    chunks[:, 0] = chunks[:, 0] * copies + np.tile(np.arange(copies), len(edges))
+    found = chunks, paths, *placed
     fullest, any_order = least_steps(topology, edges, paths[:kept], copies, slots)
-    if first[0].max() + 1 <= max(1.01 * fullest, any_order):
-        return first
-    if sum(map(len, paths[:kept])) * fullest > _EXACT:
-        return first
-    other_paths = paths[:kept]
-    other = place(topology, edges, other_paths, copies, slots, exact=True)
-    if other[0].max() >= first[0].max():
-        return first
-    paths[:] = other_paths
-    return other
+    if placed[0].max() + 1 <= max(1.01 * fullest, any_order):
+        return found
+    if sum(map(len, paths[:kept])) * fullest <= _EXACT:
+        paths = paths[:kept]
+        other = chunks, paths, *place(topology, edges, paths, copies, slots, exact=True)
+    elif any_order <= 1.01 * fullest and (turned := _rotated(topology, trees, copies)):
+        edges, paths = _edges(turned)
+        other = edges, paths, *place(topology, edges, paths, 1, slots)
+    else:
+        return found
+    return min(found, other, key=lambda one: one[2].max())
 
 
 def quantum(bandwidth: np.ndarray) -> int:
@@ -202,7 +261,9 @@ def quantum(bandwidth: np.ndarray) -> int:
     return 1 + next(i for i, part in enumerate(lost) if part <= min(lost) + 0.005)
 
 
-def _turned(gathers, routes, turn, local=None):
+def _turned(
+    gathers: np.ndarray, routes: RouteTable, turn: dict[Way, Way], local: RouteTable | None = None
+) -> np.ndarray:
     """Reduce transfers: gathers backwards in time and direction.
 
     turn : {way: its links in the other direction}, of the routes in `local` (None: in `routes`).

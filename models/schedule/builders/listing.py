@@ -25,7 +25,7 @@ _GAP = 0.003  # of the program's optimum
 
 def place(
     topology: Topology,
-    edges: int,
+    edges: np.ndarray,
     paths: Sequence[tuple[int, ...]],
     copies: int,
     slots: int = 1,
@@ -50,7 +50,11 @@ def place(
 
 
 def least_steps(
-    topology: Topology, edges: int, paths: Sequence[tuple[int, ...]], copies: int, slots: int = 1
+    topology: Topology,
+    edges: np.ndarray,
+    paths: Sequence[tuple[int, ...]],
+    copies: int,
+    slots: int = 1,
 ) -> tuple[float, int]:
     """(Steps that the fullest place needs, steps that any order needs): the second counts the
     hops that must still follow, too. Arguments as of `place`.
