@@ -6,7 +6,7 @@ which run a schedule table. `summed` adds by it; each value depends on its own e
 any slice of a tensor can be summed by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +92,10 @@ def of_table(table: Table, n_elems: int) -> list[Part]:
     return _cut(parts, chunk_length(n_elems, n_chunks), n_elems)
 
 
-def _additions(root, children):
+def _additions(root: int, children: Mapping[int, list[tuple[int, int]]]) -> tuple[tuple, ...]:
     """(parent, child) of a tree, depth first, ranks in order."""
-    found, stack = [], [(None, root, False)]
+    found = []
+    stack: list[tuple[int | None, int, bool]] = [(None, root, False)]
     while stack:
         parent, node, complete = stack.pop()
         if complete:
@@ -106,7 +107,7 @@ def _additions(root, children):
     return tuple(found)
 
 
-def _cut(parts, length, n_elems):
+def _cut(parts: Iterable[tuple], length: int, n_elems: int) -> list[Part]:
     """`Part`s of `length` elements, without the empty ones."""
     return [
         Part(k * length, min((k + 1) * length, n_elems), root, additions)

@@ -5,6 +5,7 @@ ForestColl's (arXiv 2402.06787); trees in a split of the bandwidth, Edmonds' bra
 """
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -148,7 +149,7 @@ def latency_floor_cycles(topology: Topology, default: float) -> float:
     return 2 * float(_farthest(topology, graph))
 
 
-def _farthest(topology, graph, **options):
+def _farthest(topology: Topology, graph: Any, **options: Any) -> float:
     """The longest of the shortest ways between nodes; a few hundred nodes at a time, for memory."""
     nodes = np.arange(topology.n_nodes)
     return max(
@@ -229,7 +230,10 @@ def overlapped_optimum(topology: Topology) -> float:
     return _solve(topology, n, a, b, capacity, back)
 
 
-def _solve(topology, n, a, b, capacity, back):
+def _solve(
+    topology: Topology, n: int, a: np.ndarray, b: np.ndarray, capacity: np.ndarray,
+    back: np.ndarray | None,
+) -> float:  # fmt: skip
     """Variables: rate of each root, then per direction the share of each link and the flows."""
     n_nodes, n_owners, n_links = topology.n_nodes, topology.n_owners, len(a)
     two = 1 if back is not None else 2
@@ -278,19 +282,19 @@ def _solve(topology, n, a, b, capacity, back):
 class _Rows:
     """Entries of a sparse constraint matrix while it grows."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.n = 0
         self._parts = []
 
-    def more(self, n):
+    def more(self, n: int) -> int:
         """Number of the first of `n` new rows."""
         self.n += n
         return self.n - n
 
-    def add(self, rows, columns, value):
+    def add(self, rows: Any, columns: Any, value: float) -> None:
         rows, columns = np.broadcast_arrays(rows, columns)
         self._parts.append((rows, columns, np.full(rows.shape, float(value))))
 
-    def matrix(self, n_columns):
+    def matrix(self, n_columns: int) -> Any:
         rows, columns, values = (np.concatenate(p) for p in zip(*self._parts, strict=True))
         return coo_array((values, (rows, columns)), shape=(self.n, n_columns)).tocsr()

@@ -50,6 +50,6 @@ def pcie(boxes: int, gpus: int, nics: int) -> tuple:
     return n, boxes * per + boxes + 1, *zip(*pairs, strict=True)
 
 
-def _check(family, gpus, nics):
+def _check(family: str, gpus: int, nics: int) -> None:
     if nics > gpus:
         raise ValueError(f"{family}: a box of {gpus} GPUs has 1 to {gpus} NICs, not {nics}")

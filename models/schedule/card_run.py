@@ -84,17 +84,17 @@ def run(
     )  # fmt: skip
 
 
-def _cutting(traffic):
+def _cutting(traffic: Traffic) -> np.ndarray:
     """Cycles that the splitter takes for a row's numbers, bit by bit, and for its chunks."""
     first, count = traffic.first, traffic.count
     bits = np.frexp(np.maximum(first, count).astype(float))[1]
     return bits + np.where(traffic.reduces, count, 1)
 
 
-def _ports(topology):
+def _ports(topology: Topology) -> np.ndarray:
     """Number of the port at which each link arrives."""
-    port = np.empty(topology.n_links, np.int32)
+    port, back = np.empty(topology.n_links, np.int32), cast(np.ndarray, topology.reverse)
     for links in topology.out:
         for k, (link, _) in enumerate(links):
-            port[topology.reverse[link]] = k
+            port[back[link]] = k
     return port

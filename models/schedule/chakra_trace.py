@@ -5,6 +5,8 @@ protoio.cc of b1325d1; astra-sim, Workload.cc of 0383c20. A file is messages of 
 behind its length as a varint: `GlobalMetadata`, then a `Node` each.
 """
 
+from collections.abc import Iterable
+
 from gradnic.interface.schedule_table import Table
 
 from .programs import ADD, SEND, programs
@@ -52,7 +54,7 @@ def traces(table: Table, n_bytes: int) -> list[bytes]:
     return result
 
 
-def _node(number, kind, name, after, values):
+def _node(number: int, kind: int, name: str, after: Iterable[int], values: dict[str, int]) -> bytes:
     """A `Node`: id, name, type, data_deps (packed), attr."""
     attributes = {"is_cpu_op": 0} | values
     return (
@@ -67,7 +69,7 @@ def _node(number, kind, name, after, values):
     )
 
 
-def _varint(value):
+def _varint(value: int) -> bytes:
     result = bytearray()
     while value > 127:
         result.append(value & 127 | 128)
@@ -75,13 +77,13 @@ def _varint(value):
     return bytes([*result, value])
 
 
-def _whole(field, value):
+def _whole(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(value)
 
 
-def _bytes(field, data):
+def _bytes(field: int, data: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(data)) + data if data else b""
 
 
-def _text(field, text):
+def _text(field: int, text: str) -> bytes:
     return _bytes(field, text.encode())

@@ -71,7 +71,7 @@ class CompiledLoop:
         }  # fmt: skip
         raised: list[BaseException] = []
 
-        def tell(share):  # an error must not pass through C++
+        def tell(share: float) -> int:  # an error must not pass through C++
             try:
                 if progress:
                     progress(share)
@@ -98,7 +98,7 @@ class CompiledLoop:
         return result, {name: arrays[name] for name in self.changed}
 
 
-def _given(t, n_busy):
+def _given(t: Traffic, n_busy: int) -> dict:
     """What every loop is told of a `gradnic.models.schedule.traffic.Traffic`."""
     return {
         "n_messages": len(t.path), "n_rows": len(t.need), "n_nodes": t.n_nodes,

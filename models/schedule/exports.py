@@ -11,7 +11,7 @@ from typing import Any
 
 from gradnic.interface.schedule_table import Table
 
-from .programs import ADD, SEND, programs
+from .programs import ADD, SEND, Block, programs
 
 MSCCL_STEPS, MSCCL_BLOCKS, MSCCL_COUNT = 256, 32, 71  # a block, a channel and direction, a step:
 # MSCCL_MAX_NUM_STEPS, _NUM_THREAD_BLOCKS_PER_CHANNEL and _COUNT - 1 of src/include/msccl.h
@@ -75,7 +75,7 @@ def msccl(table: Table) -> str:
     return "\n".join([*lines, "</algo>", ""])
 
 
-def _at_most(runtime, what, figure, limit):
+def _at_most(runtime: str, what: str, figure: int, limit: int) -> None:
     """ValueError if the figure in `what` is more than a runtime takes."""
     if figure > limit:
         raise ValueError(
@@ -83,7 +83,7 @@ def _at_most(runtime, what, figure, limit):
         )
 
 
-def _numbers(block):
+def _numbers(block: Block) -> list[int]:
     """Each step's number in the XML, where others are put before it."""
     result, at = [], 0
     for step in block.steps:
@@ -93,7 +93,7 @@ def _numbers(block):
     return result
 
 
-def _step(at, kind, first, count, block, step, needed):
+def _step(at: int, kind: str, first: int, count: int, block: int, step: int, needed: bool) -> str:
     return (
         f'      <step s="{at}" type="{kind}" srcbuf="i" srcoff="{first}" dstbuf="i" '
         f'dstoff="{first}" cnt="{count}" depid="{block}" deps="{step}" hasdep="{int(needed)}"/>'
@@ -135,7 +135,7 @@ def mscclpp(table: Table) -> str:
     return json.dumps(plan) + "\n"
 
 
-def _gpu(rank, blocks, n_chunks, scratch, size):
+def _gpu(rank: int, blocks: list[Block], n_chunks: int, scratch: dict, size: int) -> dict:
     channels = sorted({(block.peer, block.part) for block in blocks})
     buffers = sorted({(block.peer, "s" if step.message in scratch else "i")
                       for block in blocks if block.sends for step in block.steps})  # fmt: skip
@@ -152,7 +152,8 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
     for b, block in enumerate(blocks):
         way = channels.index((block.peer, block.part))
         channel = {"channel_ids": [way], "channel_type": "memory"}
-        ops, used = [], set()
+        ops: list[dict] = []
+        used = set()
         for at, step in enumerate(block.steps):
             for other, of in step.after:
                 pair = other, b
@@ -197,7 +198,7 @@ def _gpu(rank, blocks, n_chunks, scratch, size):
     }  # fmt: skip
 
 
-def _synced(ops):
+def _synced(ops: list[dict]) -> list[dict]:
     """Operations with a `nop`, the barrier of a block's threads, wherever these must meet.
 
     One thread signals, waits, acquires and releases; all of them put and add. So what they wrote is
@@ -214,7 +215,7 @@ def _synced(ops):
     return result
 
 
-def _local(ops, used):
+def _local(ops: list[dict], used: list[int]) -> list[dict]:
     """Channels and remote buffers by their place in the block's own lists."""
     for op in ops:
         if "channel_ids" in op:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def read(path: str) -> Graph:
     return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False, able)
 
 
-def _foreign(path, text):
+def _foreign(path: str, text: str) -> Callable[[str], foreign_graphs.Found] | None:
     """The reader of another program's format, by the file's suffix or first words; None: ours."""
     suffix = Path(path).suffix.lower()
     if suffix in (".gml", ".gexf", ".adjlist"):
@@ -162,7 +162,7 @@ def _foreign(path, text):
     return None
 
 
-def _dimacs(text):
+def _dimacs(text: str) -> bool:
     """Whether lines are DIMACS's: a problem behind comments, or nothing but edges `e 1 2`."""
     for line in text.splitlines():
         words = line.split()
@@ -174,7 +174,7 @@ def _dimacs(text):
     return bool(text.strip()) and all(re.fullmatch(r"\s*e\s+\d+\s+\d+\s*", line) for line in edges)
 
 
-def _of_json(name, text):
+def _of_json(name: str, text: str) -> Graph:
     try:
         graph = from_json(text)
     except ValueError as error:
@@ -214,7 +214,10 @@ def _of_json(name, text):
     return _graph(name, n_nodes, n_switches, rows, ports, directed, able)
 
 
-def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ()), *, in_bytes=False):
+def _graph(
+    name: str, n_nodes: int, n_switches: int, rows: Sequence[tuple], ports: int | None,
+    directed: bool, able: Sequence = ((), ()), *, in_bytes: bool = False,
+) -> Graph:  # fmt: skip
     for row in rows:
         if len(row) == 4 and not 0 <= row[3] <= LATENCY:
             raise ValueError(
@@ -226,4 +229,6 @@ def _graph(name, n_nodes, n_switches, rows, ports, directed, able=((), ()), *, i
         filled = filled + [(b, a, *rest) for a, b, *rest in filled]
     filled.sort(key=lambda row: row[:2])
     left_out = sum(len(row) == 2 for row in rows)
-    return Graph(n_nodes, n_switches, filled, left_out, ports, *map(tuple, able), in_bytes)
+    return Graph(
+        n_nodes, n_switches, filled, left_out, ports, tuple(able[0]), tuple(able[1]), in_bytes
+    )

@@ -6,6 +6,7 @@ against each other. Some thirty times as fast.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def advice(n_messages: int) -> str | None:
     return "no C++ compiler (CXX, else g++) or no filelock: the event loop runs in Python, slowly"
 
 
-def _run(state, progress):
+def _run(state: Any, progress: Callable | None) -> Any:
     t, network = state.traffic, state.network
     given = {
         "n_places": t.n_places, "n_pools": len(state.pool_size), "window": network.window,

@@ -6,6 +6,7 @@ order. Steps of other blocks of the rank that must be done before are named as d
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def programs(table: Table, longest: int | None = None) -> list[list[Block]]:
     n_sent = defaultdict(int)  # messages of (rank, peer, sends) so far
     writer = {}  # (rank, chunk): (block, step) that wrote it last
 
-    def append(rank, peer, kind, row, message, wait):
+    def append(rank: int, peer: int, kind: Any, row: Any, message: int, wait: bool) -> Any:
         pair = rank, peer, kind == SEND
         key = peer, kind == SEND, n_sent[pair] // longest if longest else 0
         n_sent[pair] += 1

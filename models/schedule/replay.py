@@ -60,7 +60,7 @@ def replay(
         state.end(delivers=delivers)
 
 
-def _cut(records, low, high):
+def _cut(records: np.ndarray, low: int, high: int) -> np.ndarray:
     """The parts of records that concern chunks low .. high-1."""
     inside = (records["first"] < high) & (records["first"] + records["count"] > low)
     part = records[inside].copy()
@@ -87,14 +87,14 @@ class Block:
         self.sent = np.zeros(n, bool)
         self.final = np.zeros(n, bool)
 
-    def _name(self, place):
+    def _name(self, place: int) -> str:
         return f"node {place % self.n_nodes}, chunk {place // self.n_nodes + self.low}"
 
-    def _places(self, records, end):
+    def _places(self, records: np.ndarray, end: str) -> tuple[np.ndarray, np.ndarray]:
         index, chunk = expand(records)
         return index, (chunk - self.low).astype(np.int64) * self.n_nodes + records[end][index]
 
-    def _refuse(self, step, places, bad, what):
+    def _refuse(self, step: int, places: np.ndarray, bad: np.ndarray, what: str) -> None:
         if bad.any():
             raise TableError(f"step {step}: {self._name(int(places[bad][0]))} {what}")
 

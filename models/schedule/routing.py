@@ -37,7 +37,7 @@ class Router:
             vertices = self._shortest(source, destination)
         return tuple(t.link_of[pair] for pair in itertools.pairwise(vertices))
 
-    def _grid(self, source, destination):
+    def _grid(self, source: int, destination: int) -> list[int]:
         shape, wrap = self.topology.shape, self.topology.wrap
         at, to = list(self.topology.coordinates(source)), self.topology.coordinates(destination)
         vertices = [source]
@@ -51,7 +51,7 @@ class Router:
                 vertices.append(int(np.ravel_multi_index(at, shape)))
         return vertices
 
-    def _fattree(self, source, destination):
+    def _fattree(self, source: int, destination: int) -> list[int]:
         t = self.topology
         arity = len(t.hosts[0])
         row = t.n_nodes // arity
@@ -68,7 +68,7 @@ class Router:
             vertices.append(t.n_nodes + rank * row + at)
         return [*vertices, destination]
 
-    def _bigraph(self, source, destination):
+    def _bigraph(self, source: int, destination: int) -> list[int]:
         t = self.topology
         half = t.n_switches // 2
         a, b = t.switch_of(source), t.switch_of(destination)
@@ -79,7 +79,7 @@ class Router:
             return [source, a, b, destination]
         return [source, a, b + half if upper else b - half, b, destination]
 
-    def _shortest(self, source, destination):
+    def _shortest(self, source: int, destination: int) -> list[int]:
         if destination not in self._next:
             self._next[destination] = self._towards(destination)
         vertices = [source]
@@ -87,7 +87,7 @@ class Router:
             vertices.append(self._next[destination][vertices[-1]])
         return vertices
 
-    def _towards(self, destination):
+    def _towards(self, destination: int) -> dict[int, int]:
         t = self.topology
         into = [[] for _ in range(t.n_vertices)]
         for a, b in t.links.tolist():

@@ -1,6 +1,6 @@
 """Rows of a table as the scheduler reads them: what is to be done, and what no table may say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,7 +133,7 @@ def work(rows: np.ndarray, setup: Setup) -> Iterator:
             before = place
 
 
-def _fault(op, sends, last, setup):
+def _fault(op: int, sends: Sequence[int], last: int, setup: Setup) -> int:
     if op > NOP or (op == REDUCE and len(sends) > 1) or (op == GATHER and not sends):
         return OPERATION
     if max(sends, default=-1) >= setup.peers:

@@ -226,7 +226,7 @@ class Topology:
         )  # fmt: skip
 
 
-def _check_links(name, links, n_vertices):
+def _check_links(name: str, links: np.ndarray, n_vertices: int) -> None:
     if len(links) == 0:
         raise ValueError(f"{name} has no links")
     outside = links[(links < 0) | (links >= n_vertices)]
@@ -241,12 +241,12 @@ def _check_links(name, links, n_vertices):
         raise ValueError(f"{name}: link {a}-{b} is listed twice; add up the bandwidth instead")
 
 
-def _strange(bandwidth):
+def _strange(bandwidth: np.ndarray) -> np.ndarray:
     """Which of them are no bandwidths: not finite, not above 0, or where products overflow."""
     return ~((bandwidth >= 1 / BANDWIDTH) & (bandwidth <= BANDWIDTH))
 
 
-def _check_span(name, links, bandwidth, left_out=0):
+def _check_span(name: str, links: np.ndarray, bandwidth: np.ndarray, left_out: int = 0) -> None:
     """Bandwidths must be within a factor that bounds and schedules can bear."""
     if not len(bandwidth) or _strange(bandwidth).any():
         return  # told elsewhere
@@ -268,7 +268,7 @@ def check_links(name: str, n_links: int) -> None:
         raise ValueError(f"{name} must have at most {MAX_LINKS} links, not {shown}")
 
 
-def _check_connected(topology):
+def _check_connected(topology: "Topology") -> None:
     """Every node reaches every other: node 0 reaches all, forward and backward.
 
     Breadth first, each link once: rings have as many levels as nodes.
@@ -296,7 +296,7 @@ def _check_connected(topology):
             raise ValueError(f"{topology.name} is disconnected: node {pair}{why}")
 
 
-def _both(pairs):
+def _both(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Each pair in both directions, grouped by source, in the order first mentioned."""
     return [(a, b) for a, b in pairs] + [(b, a) for a, b in pairs]
 
@@ -397,10 +397,12 @@ def dgx(hosts: int, boxes: int) -> Topology:
     )
 
 
-def _boxes(family, make, *sizes):
+def _boxes(family: str, make: Callable, *sizes: int) -> Topology:
     n_nodes, n_switches, pairs, bandwidth = make(*sizes)
     name = f"{family}:{'x'.join(map(str, sizes))}"
-    return Topology(name, n_nodes, n_switches, np.array(_both(pairs)), [*bandwidth, *bandwidth])
+    return Topology(
+        name, n_nodes, n_switches, np.array(_both(pairs)), np.array([*bandwidth, *bandwidth])
+    )
 
 
 def full(n: int) -> Topology:

@@ -57,7 +57,7 @@ class Traffic:
         self._places(table, topology)
         self._dependencies(rows, index, n_chunks)
 
-    def _places(self, table, topology):
+    def _places(self, table: Table, topology: Topology) -> None:
         n_links = topology.n_links
         self.paths, self.n_places = list(table.paths), n_links
         if topology.port_limited:
@@ -74,7 +74,7 @@ class Traffic:
         self.position[order] = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
         self.queue_lengths = counts.tolist()
 
-    def _dependencies(self, rows, index, n_chunks):
+    def _dependencies(self, rows: np.ndarray, index: np.ndarray, n_chunks: int) -> None:
         n_rows, n_messages = len(rows), len(index)
         reduce_row = rows["op"] == REDUCE
         terminal = reduce_row & (rows["sends"] < 0).all(axis=1)
@@ -86,7 +86,7 @@ class Traffic:
         self.first_rows = np.searchsorted(rows["node"], np.arange(self.n_nodes))
         self.free_rows = np.flatnonzero(self.need == 0)
 
-        def places(row, node):
+        def places(row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """(index into row, node * n_chunks + chunk) of every chunk of these rows."""
             n = count[row]
             which = np.repeat(np.arange(len(row)), n)
@@ -98,11 +98,11 @@ class Traffic:
         down = np.flatnonzero(~self.is_reduce)
         tops = np.flatnonzero(terminal)
         nodes = rows["node"].astype(np.int64)
-        for row_kind, parts in (
-            (reduce_row, [(up, index[up], self.dst[up])]),
-            (~reduce_row, [(down, index[down], self.dst[down]),
-                           (self.terminal_source[tops], tops, nodes[tops])]),
-        ):  # fmt: skip
+        brings: tuple[list, list] = (
+            [(up, index[up], self.dst[up])],
+            [(down, index[down], self.dst[down]), (self.terminal_source[tops], tops, nodes[tops])],
+        )
+        for row_kind, parts in zip((reduce_row, ~reduce_row), brings, strict=True):
             waiting = np.flatnonzero(row_kind)
             which, key = places(waiting, nodes[waiting])
             order = np.argsort(key, kind="stable")

@@ -4,6 +4,8 @@ Every chunk takes shortest paths, so the depth is the diameter; on tori the slot
 bound when k makes the shares whole (k = 4 in two dimensions). Direct networks only.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..topology import Topology
@@ -70,7 +72,7 @@ def distances(topology: Topology) -> np.ndarray:
             return near
 
 
-def _balance(ways, speed, chunks):
+def _balance(ways: list, speed: Sequence[float], chunks: int) -> list[list[int]]:
     """For every shard the ways that its chunks take, so that the fullest way is least full.
 
     ways : per shard the allowed ways; speed : per way. Matching by augmenting paths, the allowed
@@ -81,13 +83,13 @@ def _balance(ways, speed, chunks):
     while True:
         taken = [[] for _ in speed]
         room = [max(1, int(load * s + 1e-9)) for s in speed]
-        choice = [None] * len(units)
+        choice = [-1] * len(units)
         if all(_assign(u, units, taken, room, choice, set()) for u in range(len(units))):
             return [choice[i * chunks : (i + 1) * chunks] for i in range(len(ways))]
         load += 1
 
 
-def _assign(unit, units, taken, room, choice, tried):
+def _assign(unit: int, units: list, taken: list, room: list, choice: list, tried: set) -> bool:
     """Give `unit` a way, moving others if needed; False where no room can be made."""
     for way in sorted(units[unit], key=lambda w: len(taken[w]) / room[w]):
         if way in tried:

@@ -53,31 +53,34 @@ def collective(schedule: Schedule, name: str, *, root: int = 0) -> Schedule:
                  schedule.period, schedule.repeats)  # fmt: skip
 
 
-def _operation(name):
+def _operation(name: str) -> int:
     return REDUCE if name in _REDUCING else GATHER
 
 
-def _from_zero(transfers):
+def _from_zero(transfers: np.ndarray) -> np.ndarray:
     transfers = transfers.copy()
     transfers["step"] -= transfers["step"].min()
     return transfers
 
 
-def _made(schedule, name, transfers, roots, flows, period, repeats):
+def _made(
+    schedule: Schedule, name: str, transfers: np.ndarray, roots: np.ndarray, flows: np.ndarray,
+    period: int | None, repeats: int,
+) -> Schedule:  # fmt: skip
     return Schedule(
         f"{schedule.algorithm} {name}", schedule.topology, len(roots), roots, flows,
         ordered(transfers), schedule.routes, period, repeats,
     )  # fmt: skip
 
 
-def _rooted(schedule, name, root):
+def _rooted(schedule: Schedule, name: str, root: int) -> Schedule:
     """The trees of `root` in turn, for as many chunks as the all-reduce has."""
     mine = np.flatnonzero(schedule.roots == root)
     if not len(mine):
         some = ", ".join(map(str, np.unique(schedule.roots)[:8]))
         raise ValueError(f"{schedule.algorithm} has no tree of root {root}, but of {some}")
     transfers = schedule.transfers[schedule.transfers["op"] == _operation(name)]
-    trees = [_tree(transfers, chunk) for chunk in mine]
+    trees = [_tree(transfers, chunk) for chunk in mine.tolist()]
     needs = [_needs(schedule, tree) for tree in trees]
     n_chunks = schedule.chunks_total
     busy, placed, start = Counter(), [], 0
@@ -94,7 +97,7 @@ def _rooted(schedule, name, root):
     return _made(schedule, name, np.concatenate(placed), roots, flows, None, 1)
 
 
-def _tree(transfers, chunk):
+def _tree(transfers: np.ndarray, chunk: int) -> np.ndarray:
     """Transfers of one chunk, from step 0 on; steps without any are left out."""
     first = transfers["first"]
     tree = transfers[(first <= chunk) & (chunk < first + transfers["count"])].copy()
@@ -103,7 +106,7 @@ def _tree(transfers, chunk):
     return tree
 
 
-def _needs(schedule, tree):
+def _needs(schedule: Schedule, tree: np.ndarray) -> dict[tuple, tuple[int, int]]:
     """{(what, which, step): (messages of the tree there, its capacity in messages)}."""
     topology = schedule.topology
     room = np.maximum(1, np.floor(topology.bandwidth + 1e-9)).astype(int)
@@ -120,7 +123,7 @@ def _needs(schedule, tree):
     return {place: (counts[place], room) for place, room in uses}
 
 
-def _earliest(needs, busy, start):
+def _earliest(needs: dict, busy: Counter, start: int) -> int:
     """The first step from `start` on in which a tree overfills no place beside those before it."""
     while any(
         (there := busy.get((what, which, step + start), 0)) and there + n > room

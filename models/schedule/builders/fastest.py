@@ -1,6 +1,6 @@
 """The fastest schedule for one tensor on one network, by the network model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -122,7 +122,7 @@ def cut(
     return min(found)[2] if found else build(topology, algorithm, **options)
 
 
-def _counts(topology, n_bytes, network):
+def _counts(topology: Topology, n_bytes: int, network: Network) -> Sequence[int]:
     """Chunks a shard to try."""
     if not network.cards:
         return _CHUNKS
@@ -131,7 +131,7 @@ def _counts(topology, n_bytes, network):
     return [k for k, length in lengths.items() if network.cards.suits(length)][:5] or [1]
 
 
-def _steps(topology, n_bytes, network):
+def _steps(topology: Topology, n_bytes: int, network: Network) -> tuple[int, ...]:
     """Steps a phase to try of ForestColl's trees: one chunk of each tree, where steps may fit
     without a gap; many where messages of fewer are longer than half a buffer, so that worms that
     wait hold the links behind them.
@@ -143,7 +143,9 @@ def _steps(topology, n_bytes, network):
     return (1, 15, 60, 240, 960) if long and few and n <= 64 else (1, 15, 60, 240)
 
 
-def _candidates(topology, n_bytes, network, chunks, seed):
+def _candidates(
+    topology: Topology, n_bytes: int, network: Network, chunks: int | None, seed: int
+) -> Iterator[tuple[str, Callable]]:
     n = topology.n_nodes
     if topology.sums and topology.multicasts:
         for repeats in _REPEATS if chunks is None else [1]:

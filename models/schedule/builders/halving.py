@@ -46,7 +46,7 @@ def placement(hosts: int, switches: int) -> np.ndarray:
     return switch * hosts + j
 
 
-def _build(name, topology, node):
+def _build(name: str, topology: Topology, node: np.ndarray) -> Schedule:
     """Step s exchanges with rank xor 2^s; a rank keeps the half that its bit s selects.
 
     Chunk numbers are the owners' ranks with the bits reversed, so that every message is one range.

@@ -1,5 +1,7 @@
 """Rings inside boxes, between them, and inside again, the parts of a shard one behind the other."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..topology import Topology
@@ -48,7 +50,7 @@ def hierarchical(topology: Topology, *, chunks: int = 4) -> Schedule:
     return schedule
 
 
-def _boxes(topology):
+def _boxes(topology: Topology) -> np.ndarray:
     """Nodes of each box, an array (boxes, nodes of one)."""
     boxes = {}
     for v in range(topology.n_nodes):
@@ -63,7 +65,7 @@ def _boxes(topology):
     return np.array(list(boxes.values()))
 
 
-def _step_time(steps, lines, count):
+def _step_time(steps: Steps, lines: np.ndarray, count: int) -> float:
     """Of a step of rings along `lines` with `count` chunks a message: that of the fullest link."""
     topology = steps.topology
     load = np.zeros(topology.n_links)
@@ -73,7 +75,7 @@ def _step_time(steps, lines, count):
     return float((load / topology.bandwidth).max())
 
 
-def _pipeline(levels, lengths, n_parts):
+def _pipeline(levels: list[int], lengths: list[int], n_parts: int) -> Iterator[tuple]:
     """(stage, part, start) of stages one behind the other, of which each level does one at a time:
     the one that can begin first; of equals the earliest stage.
     """

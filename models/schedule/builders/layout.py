@@ -1,6 +1,7 @@
 """Where a picture puts the vertices of a topology."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -33,13 +34,13 @@ def positions(topology: Topology) -> np.ndarray:
     return at
 
 
-def _around(turn):
+def _around(turn: Any) -> np.ndarray:
     """Points on the unit circle, clockwise from the top; turn : shares of a whole one."""
     angle = 2 * math.pi * np.asarray(turn)
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1)
 
 
-def _bent(topology):
+def _bent(topology: Topology) -> np.ndarray:
     """A grid; of a torus each row and column a little bent, so that the way round is seen."""
     rows, columns = np.divmod(np.arange(topology.n_nodes), topology.shape[1])
     at = np.stack([columns, -rows], axis=1).astype(float)
@@ -50,7 +51,7 @@ def _bent(topology):
     return at
 
 
-def _ranks(topology):
+def _ranks(topology: Topology) -> np.ndarray:
     """Links from the nearest node to each vertex, int (n_vertices,)."""
     rank = np.full(topology.n_vertices, -1)
     rank[: topology.n_nodes] = level = 0
@@ -65,7 +66,7 @@ def _ranks(topology):
     return rank
 
 
-def _two_halves(topology):
+def _two_halves(topology: Topology) -> np.ndarray:
     n = topology.n_nodes
     at = np.zeros((topology.n_vertices, 2))
     half, s = topology.n_switches // 2, np.arange(topology.n_switches)
@@ -76,7 +77,7 @@ def _two_halves(topology):
     return at
 
 
-def _circle(topology):
+def _circle(topology: Topology) -> np.ndarray:
     """Switches with nodes on a circle; the groups of a dragonfly apart, each a bow of its own."""
     n = topology.n_nodes
     outer = [s for s in range(topology.n_switches) if topology.hosts[s]]

@@ -38,7 +38,7 @@ def drawn(schedule: Schedule) -> Any:
     return figure
 
 
-def _draw_tree(axes, schedule, chunk, at, color):
+def _draw_tree(axes: Any, schedule: Schedule, chunk: int, at: np.ndarray, color: Any) -> None:
     """One chunk's gather tree; each arrow goes from vertex to vertex."""
     topology, n = schedule.topology, schedule.topology.n_nodes
     for a, b in topology.links.tolist():
@@ -101,7 +101,7 @@ def chart(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     return cells, np.append(ends[shown[1:] - 1], ends[-1])
 
 
-def _draw_chart(axes, schedule):
+def _draw_chart(axes: Any, schedule: Schedule) -> None:
     from matplotlib.patches import Patch
 
     topology = schedule.topology

@@ -1,6 +1,7 @@
 """Gives each transfer of given trees its step: the first one in which its links are free."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def place_trees(
         order = _from_leaves(parent)
         ready = [0] * topology.n_nodes
 
-        def move(op, src, dst, ready=ready, chunk=chunk):
+        def move(op: int, src: int, dst: int, ready: Any = ready, chunk: int = chunk) -> int:
             path = ways[chunk][src, dst] if ways else router.path(src, dst)
             step = calendar.take(path, src, dst, ready[src])
             rows.append((op, chunk, src, dst, chunk, 1, step, table.number(path)))
@@ -101,11 +102,11 @@ def place_trees(
     )  # fmt: skip
 
 
-def _from_leaves(parent):
+def _from_leaves(parent: Any) -> list[int]:
     """Nodes, deepest first, the root last."""
     depth = {}
 
-    def find(v):
+    def find(v: int) -> None:
         chain = []
         while v not in depth and parent[v] >= 0:
             chain.append(v)

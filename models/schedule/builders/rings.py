@@ -1,5 +1,7 @@
 """Rings: one direction, both directions, and rings along both axes of a grid at once."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..topology import Topology
@@ -28,7 +30,7 @@ def cycle(topology: Topology) -> list[int]:
     return list(range(n))
 
 
-def _grid_cycle(rows, columns, wrap):
+def _grid_cycle(rows: int, columns: int, wrap: bool) -> list[int]:
     if rows % 2 == 0:
         away = [
             r * columns + c
@@ -48,7 +50,7 @@ def _grid_cycle(rows, columns, wrap):
     return _snake((rows, columns))
 
 
-def _snake(shape):
+def _snake(shape: tuple[int, ...]) -> list[int]:
     """All grid points, each a neighbor of the one before (reflected counting)."""
     points = [()]
     for length in shape:
@@ -105,13 +107,13 @@ def ring2d_serial(topology: Topology, *, chunks: int = 2) -> Schedule:
     4x4 torus and 250,822 on a mesh; ours are within 4 % of both.
     """
 
-    def halves(grid):
+    def halves(grid: np.ndarray) -> tuple:
         return (grid, grid.T), (grid[:, ::-1], grid[::-1].T)
 
     return _rings2d("ring2d-serial", topology, chunks, halves)
 
 
-def _rings2d(name, topology, chunks, halves):
+def _rings2d(name: str, topology: Topology, chunks: int, halves: Callable) -> Schedule:
     """Two halves of every shard. halves(grid) : of each the lines of the first rings, and those of
     the second, of which line j holds node j of each of the first.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -70,7 +71,7 @@ def best(topology: Topology, *, chunks: int | None = None, seed: int = 0) -> Sch
     return found
 
 
-def _candidates(topology, chunks, seed):
+def _candidates(topology: Topology, chunks: int | None, seed: int) -> Iterator[Callable]:
     n = topology.n_nodes
     if topology.sums and topology.multicasts:
         yield lambda: in_network(topology, chunks=chunks)
@@ -93,7 +94,7 @@ def _candidates(topology, chunks, seed):
         yield lambda: forest(topology, chunks=chunks)
 
 
-def _fewest_trees(topology, chunks):
+def _fewest_trees(topology: Topology, chunks: int | None) -> Schedule:
     """ForestColl's trees of `chunks`; None: of the fewest of these that come within 1 % of the
     bound: one of each tree, as many as `forest` takes, and up to eight times as many. Filling the
     trees takes as many steps, however many follow.
@@ -153,7 +154,7 @@ def overlapped(topology: Topology, *, chunks: int | None = None, seed: int = 0) 
     return place_trees("overlapped", topology, trees, period=period, repeats=repeats, lag=1)
 
 
-def _pack(topology, limit):
+def _pack(topology: Topology, limit: float) -> tuple[int, list]:
     """(period, trees) of most trees per step; of equals the shortest period."""
     links = topology.links.tolist()
     edges = [(a, b) for a, b in links if a < b]
@@ -172,7 +173,7 @@ def _pack(topology, limit):
     return result
 
 
-def _centers(topology):
+def _centers(topology: Topology) -> list[int]:
     """The nodes from which the farthest other is nearest."""
     far = distances(topology).max(axis=1)
     return np.flatnonzero(far == far.min()).tolist()

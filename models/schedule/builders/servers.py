@@ -87,7 +87,7 @@ def grouped_rings(topology: Topology, groups: Iterable) -> Schedule:
     return steps.schedule("grouped-rings", inside.size, between.ravel())
 
 
-def _check_groups(topology, groups):
+def _check_groups(topology: Topology, groups: Iterable[Sequence[int]]) -> None:
     nodes = [node for group in groups for node in group]
     if sorted(nodes) != list(range(topology.n_nodes)) or not all(groups):
         raise ValueError(
