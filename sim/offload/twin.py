@@ -20,7 +20,16 @@ from gradnic.models.offload.host_port import HostPort, carried, default_address
 from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.offload.plan import SEQ_UNIT
 
-from gradnic.interface.formats import ETHERNET, GRADNIC_START, HEAD_BYTES, IPV4, UDP, UDP_PORT
+from gradnic.interface.formats import (
+    ETHERNET,
+    GRADNIC,
+    GRADNIC_START,
+    HEAD_BYTES,
+    IPV4,
+    UDP,
+    UDP_PORT,
+    Op,
+)
 from gradnic.interface.host_frame import OPTIONS
 from gradnic.interface.job_card import HOSTED
 from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
@@ -33,6 +42,18 @@ SIZES = {
 }  # fmt: skip
 """What golden cards say of their sizes, which they have no use of: those of the preset jobs512."""
 IDLE = 0.01  # seconds until a twin without work looks at its clocks again
+QUIET = 4096  # time units in which cards ask for what is missing dozens of times
+WAITING = 256  # time units that go on in `IDLE` where cards wait for their hosts
+
+
+class _Cluster(JobCluster):
+    """Golden cards that count the frames between them, but for those of control."""
+
+    n_moved = 0
+
+    def _send(self, node, port, frame, faults):
+        self.n_moved += GRADNIC.parse(frame)["op"] != Op.CONTROL
+        super()._send(node, port, frame, faults)
 
 
 class Twin:
@@ -55,7 +76,8 @@ class Twin:
     """
 
     def __init__(self, tables, topology, n_bytes, *, faults=None, **options):
-        self.cluster = JobCluster(tables, topology, n_bytes, **options)
+        self.cluster = _Cluster(tables, topology, n_bytes, **options)
+        self._moved, self._until = 0, 0
         self.cluster.taking = set()  # hosts take by ACKs of EVENTs
         self.faults = faults or LinkFaults(delay=1)
         self.told = [0 for _ in self.cluster.cards]  # completions that their port has
@@ -86,12 +108,17 @@ class Twin:
         self.macs = [port.mac for port in self.ports]
 
     def busy(self):
-        """Whether any card has something to do but wait for its host."""
-        return self.cluster.busy() or any(port.unacknowledged for port in self.ports)
+        """Whether any card has something to do but wait for hosts: its own, or those of others that
+        have not posted a job, which nothing has moved for since some time.
+        """
+        return self._waits() and self.cluster.now < self._until
 
     def rest(self, cycles):
         """Time goes on while nobody is busy."""
-        self.cluster.now += cycles
+        self.cluster.now += WAITING if self._waits() else cycles
+
+    def _waits(self):
+        return self.cluster.busy() or any(port.unacknowledged for port in self.ports)
 
     def step(self):
         """One time unit of all cards: [(node, frame to its host)]."""
@@ -102,6 +129,8 @@ class Twin:
                 self.told[node] += 1
                 frames += [(node, frame) for frame in port.event(completion, now)]
             frames += [(node, frame) for frame in port.tick(now)]
+        if frames or self.cluster.n_moved != self._moved:
+            self._moved, self._until = self.cluster.n_moved, now + QUIET
         return frames
 
     def room(self, node):
@@ -111,6 +140,7 @@ class Twin:
     def frame(self, node, frame):
         """What card `node` answers to a frame of its host; one to the network ends here."""
         port, ip = self.ports[node], self.words[node][HOSTED["host_ip"].offset]
+        self._until = self.cluster.now + QUIET
         if is_request(frame, port.mac, ip):
             return [reply(frame, port.mac, ip)] if len(frame) <= STORE_BYTES else []
         if len(frame) < ETHERNET.stop or ETHERNET.destination.get(frame) != port.mac:

@@ -13,7 +13,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.sim.offload.rtl_twin import STEP, WAITING, RtlTwin
-from gradnic.sim.offload.twin import Twin, TwinServer
+from gradnic.sim.offload.twin import QUIET, Twin, TwinServer
 
 from gradnic.host.bring_up import bring_up
 from gradnic.host.framed_card import FramedCard
@@ -178,6 +178,25 @@ def test_what_the_system_does_not_send_is_lost():
             server.sockets[0].sendto(b"", ("255.255.255.255", 9))
         server.serve(lambda: len(asked) < 3 and not asked.append(None))
     assert len(asked) == 3
+
+
+def test_golden_cards_rest_while_a_job_waits_for_other_hosts():
+    twin = Twin(TABLES, TOPOLOGY, MEMORY)
+    first, *others = twin.cluster.cards
+    job = Job(id=1, tensor=1, gen=1, elems=64, source=0, result=256)
+    for cards, wanted in ([first], range(QUIET, 2 * QUIET)), (others, range(QUIET)):
+        for card in cards:
+            card.post(job)
+        twin.frame(0, b"")  # as what its host posts by
+        n = 0
+        while twin.busy():
+            twin.step()
+            n += 1
+        assert n in wanted
+        before = twin.cluster.now
+        twin.rest(10**9)
+        assert twin.cluster.now - before == (256 if cards == [first] else 10**9)
+    assert [card.completions[0].status for card in twin.cluster.cards] == [JobStatus.DONE] * N
 
 
 def test_jobs_that_others_do_not_post_end_by_abort_and_watchdog():
