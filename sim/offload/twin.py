@@ -43,7 +43,6 @@ SIZES = {
 """What golden cards say of their sizes, which they have no use of: those of the preset jobs512."""
 IDLE = 0.01  # seconds until a twin without work looks at its clocks again
 QUIET = 4096  # time units in which cards ask for what is missing dozens of times
-WAITING = 256  # time units that go on in `IDLE` where cards wait for their hosts
 
 
 class _Cluster(JobCluster):
@@ -115,7 +114,7 @@ class Twin:
 
     def rest(self, cycles):
         """Time goes on while nobody is busy."""
-        self.cluster.now += WAITING if self._waits() else cycles
+        self.cluster.now += QUIET if self._waits() else cycles
 
     def _waits(self):
         return self.cluster.busy() or any(port.unacknowledged for port in self.ports)
