@@ -1,6 +1,7 @@
 """Order of the suite, and what every run of it says first: the seed that all noise comes from."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,27 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"tests/conftest.py names {gone[0]}, which is gone")
     order = {ROOT / name: at for at, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path, len(LONG)))
+
+
+@pytest.fixture
+def calls():
+    """Function (call): how many functions it calls, its work on a machine of any speed."""
+
+    def count(call):
+        n = 0
+
+        def heard(_, event, __):
+            nonlocal n
+            n += event in ("call", "c_call")
+
+        sys.setprofile(heard)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        return n
+
+    return count
 
 
 @pytest.fixture

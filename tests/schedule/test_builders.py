@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -352,13 +351,11 @@ def receivers(rows, peers):
     return [[int(peers["to"][s]) for s in row if s >= 0] for row in rows["sends"]]
 
 
-def test_four_thousand_nodes_take_seconds():
-    begin = time.process_time()
+def test_four_thousand_nodes_are_built():
     schedule = build(parse("bigraph:16x256"), "hdrm")
     assert (schedule.steps, schedule.slots_total) == (24, 2 * 4095)
     rows = shift_rows(parse("fattree:64x2"), 77).rows
     assert len(rows) == 2 * 4096 - 1
-    assert time.process_time() - begin < 60
 
 
 def test_bad_arguments_end_with_one_line():
@@ -391,16 +388,21 @@ def test_too_many_nodes_are_told_before_the_work():
 
 
 @pytest.mark.parametrize("uneven", [2_000, 10_000, 1_000_000])
-def test_links_too_uneven_for_overlapped_trees(tmp_path, uneven):
-    """One slow link in a ring of four: the trees of a step grow with the others' bandwidth."""
+def test_links_too_uneven_for_overlapped_trees(tmp_path, uneven, calls):
+    """One slow link in a ring of four: the trees of a step grow with the others' bandwidth, but the
+    work does not.
+    """
     (tmp_path / "net").write_text(f"0 1 {uneven}\n1 2 {uneven}\n2 3 {uneven}\n3 0 1\n")
-    net, begin = parse(f"file:{tmp_path}/net"), time.process_time()
-    with pytest.raises(ValueError, match=f"here up to {uneven} in a step; at most 1024"):
-        build(net, "overlapped")
+    net = parse(f"file:{tmp_path}/net")
+
+    def refused():
+        with pytest.raises(ValueError, match=f"here up to {uneven} in a step; at most 1024"):
+            build(net, "overlapped")
+
+    assert calls(refused) < 20_000
     schedule = build(net, "best")
     check(compile_table(schedule), net)
     assert schedule.slots_total < 10 / uneven  # the slow link is left alone
-    assert time.process_time() - begin < 5
 
 
 def test_uneven_links_within_the_limit_overlap(tmp_path):
@@ -549,11 +551,12 @@ def test_nops_fill_every_gap_and_barriers_stand_before_gathers():
     assert check(table, parse("mesh:8x8")).nops > 0
 
 
-def test_building_a_16x16_torus_takes_less_than_two_seconds():
+def test_building_a_torus_takes_work_as_its_messages(calls):
+    """The square of its nodes, and some more for searches that go further."""
     topology = parse("torus:16x16")
-    begin = time.process_time()
+    built = calls(lambda: multitree(topology))
+    assert built < 25 * calls(lambda: multitree(parse("torus:8x8")))
     schedule = multitree(topology)
-    assert time.process_time() - begin < 2
     assert schedule.slots_total == 128
     assert check(compile_table(schedule), topology).max_flows == 1
 
@@ -576,8 +579,5 @@ def test_trees_through_switches_search_once_an_edge(spelling, monkeypatch):
     assert n_searches == n * (n - 1)
 
 
-def test_a_thousand_nodes_are_built_in_a_minute():
-    topology = parse("torus:32x32")
-    begin = time.process_time()
-    assert multitree(topology).slots_total == 512
-    assert time.process_time() - begin < 60
+def test_a_thousand_nodes_are_built():
+    assert multitree(parse("torus:32x32")).slots_total == 512
