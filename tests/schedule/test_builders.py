@@ -351,11 +351,12 @@ def receivers(rows, peers):
     return [[int(peers["to"][s]) for s in row if s >= 0] for row in rows["sends"]]
 
 
-def test_four_thousand_nodes_are_built():
-    schedule = build(parse("bigraph:16x256"), "hdrm")
-    assert (schedule.steps, schedule.slots_total) == (24, 2 * 4095)
-    rows = shift_rows(parse("fattree:64x2"), 77).rows
-    assert len(rows) == 2 * 4096 - 1
+def test_four_thousand_nodes_take_little_work(calls):
+    built = []
+    assert calls(lambda: built.append(build(parse("bigraph:16x256"), "hdrm"))) < 5_000_000
+    assert (built[0].steps, built[0].slots_total) == (24, 2 * 4095)
+    assert calls(lambda: built.append(shift_rows(parse("fattree:64x2"), 77))) < 500_000
+    assert len(built[1].rows) == 2 * 4096 - 1
 
 
 def test_bad_arguments_end_with_one_line():
@@ -579,5 +580,8 @@ def test_trees_through_switches_search_once_an_edge(spelling, monkeypatch):
     assert n_searches == n * (n - 1)
 
 
-def test_a_thousand_nodes_are_built():
-    assert multitree(parse("torus:32x32")).slots_total == 512
+def test_a_thousand_nodes_take_work_as_their_messages(calls):
+    built = []
+    work = calls(lambda: built.append(multitree(parse("torus:32x32"))))
+    assert work < 25 * calls(lambda: multitree(parse("torus:16x16")))
+    assert built[0].slots_total == 512
