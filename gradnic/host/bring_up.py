@@ -33,10 +33,11 @@ def bring_up(
 ) -> None:
     """Write all that jobs need; on return they can be posted. Nodes in any order.
 
-    Neighbors and tables that the card had before are gone. What it remembers of rounds that are
-    over stays until a reset: jobs of a tensor go on where its GENs were.
+    Jobs that an earlier host left are ended first; neighbors and tables that the card had before
+    are gone. What it remembers of rounds that are over stays until a reset: jobs of a tensor go on
+    where its GENs were.
 
-    card : of `node`, none of whose jobs runs. tables : under the numbers 0 on. book : by node, what
+    card : of `node`. tables : under the numbers 0 on. book : by node, what
     has ``port``, ``mac`` and ``ip``: this node, and each that it speaks to at the port that leads
     there; `gradnic.models.offload.cluster.addresses` finds it. layout : the card's, of rows.
     tenant : JOB of all packets. memory : (first byte, bytes) where gradients and results may lie,
@@ -54,6 +55,7 @@ def bring_up(
     if packet % SEQ_UNIT:
         raise ValueError(f"packet must be a multiple of {SEQ_UNIT}, not {packet}")
     card.check_packet(packet)
+    card.end_jobs()
     card.identify(mac=own.mac, ip=own.ip, node=node, tenant=tenant, udp_port=own.udp_port)
     card.unload_tables()
     for u in others:

@@ -15,8 +15,8 @@ from .jobs import JobDriver
 class FramedCard(JobDriver):
     """The card with jobs over host frames: `JobDriver`, sized by what the card says of itself.
 
-    Completions that wait from before are taken and forgotten. Memory is ``link.store`` and
-    ``link.load``; jobs and completions go by frames.
+    Jobs that an earlier host left are ended, and completions that wait are taken and forgotten.
+    Memory is ``link.store`` and ``link.load``; jobs and completions go by frames.
 
     link : FrameHost. old : seconds that a completion of an earlier host is waited for.
     """
@@ -27,7 +27,7 @@ class FramedCard(JobDriver):
                                                "n_peers", "n_active", "n_tables")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=hello["beat_bytes"], **sizes, **options)
         self.map = HOSTED
-        self._take_completions()
+        self.end_jobs()
         while link.completion(old) is not None:
             pass
 

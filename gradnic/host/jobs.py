@@ -348,6 +348,24 @@ class JobDriver(OffloadDriver):
         self._change("abort", id=id)
         self.wait("status", 1.0, aborting=0)
 
+    def end_jobs(self, timeout: float = 5.0) -> None:
+        """End all jobs on this node, active and waiting, whoever posted them; completions are taken
+        and forgotten. TimeoutError, with the card's status, where none ends for `timeout` s.
+        """
+        self._bits = self._read_bits()
+        self._take_completions()
+        deadline = self._clock() + timeout
+        while not (state := self.get("status"))["idle"]:
+            if self._clock() >= deadline:
+                raise TimeoutError(f"jobs must end within {timeout} s of an abort: {state}")
+            self._look_at_bits()
+            self._change("abort", any=1)
+            self.wait("status", 1.0, aborting=0)
+            if self.completion() is not None:
+                deadline = self._clock() + timeout
+        while self.completion() is not None:
+            pass
+
     def completion(self) -> Completion | None:
         """The oldest `Completion`, which leaves the card; None if there is none."""
         if not self.get("status")["completion"]:
@@ -369,7 +387,7 @@ class JobDriver(OffloadDriver):
     def _change(self, name: str, **fields: int) -> None:
         assert self._bits is not None
         self._bits[name] ^= 1
-        self.set("job", **(self._bits | {"id": fields.get("id", 0)}))
+        self.set("job", **(self._bits | {"id": 0, "any": 0} | fields))
 
     def _read_bits(self) -> dict[str, int]:
         state = self.get("job")

@@ -242,7 +242,7 @@ class JobCard(HostedCard):
             window.posts.eq(bank.job.post),
             window.takes.eq(bank.job.take),
             window.aborts.eq(bank.job.abort),
-            window.id.eq(bank.job.id),
+            *same(window.named, bank.job, "id any"),
             bank.status.active.eq(core.active),
             bank.status.idle.eq(core.finished),
             bank.status.completion.eq(window.record_valid),

@@ -21,16 +21,16 @@ from ..primitive.names import signals
 from ..primitive.same import by_name, same
 from ..stream.fifo import FIFO
 from ..transport.records import Context
-from .ages import ages
 from .context_paths import ArrivalSteer, PacketPick
 from .core import OffloadCore
 from .gate import PacketGate
+from .job_aborts import find_aborted
 from .job_clerk import N_REGIONS, JobClerk
 from .job_context import JobContext
 from .job_engines import run_engine, run_passes, share_lanes, share_memory, users_of
 from .job_history import History
 from .job_queue import JobQueue
-from .job_records import STAMP_WIDTH, Descriptor, GivenUpBy, JobTableWrite, Record
+from .job_records import STAMP_WIDTH, Abort, Descriptor, GivenUpBy, JobTableWrite, Record
 from .memory_side import memory_ports
 from .renewal import Keepers, Renewal
 from .round_engine import RoundEngine
@@ -91,8 +91,8 @@ class JobCore(OffloadCore):
         and settings of INCEPTIONN. Nothing else is looked at.
     post : In(stream.Signature(Descriptor))
         Not ready while the queue is full.
-    abort : In(stream.Signature(16))
-        Ends the oldest job with this id, active or waiting.
+    abort : In(stream.Signature(Abort))
+        Ends the oldest such job, active or waiting.
     completions : Out(stream.Signature(Record))
     job_table : In(JobTableWrite)
         Table k has rows from k * depth and places from k * n_chunks on. ``peers`` : of each table.
@@ -176,7 +176,7 @@ class JobCore(OffloadCore):
             | {
                 "peers": In(peers),
                 "post": In(stream.Signature(Descriptor)),
-                "abort": In(stream.Signature(16)),
+                "abort": In(stream.Signature(Abort)),
                 "completions": Out(stream.Signature(Record)),
                 "job_table": In(JobTableWrite),
                 "sources": In(data.ArrayLayout(region, N_REGIONS)),
@@ -252,7 +252,7 @@ class JobCore(OffloadCore):
         ]
         wiring.connect(m, wiring.flipped(self.post), queue.post)
         self._ends(m, clerk, runners, history, now)
-        self._aborts(m, queue, runners)
+        find_aborted(m, self, queue, runners)
         share_memory(m, self, users, passes, pick)
         share_lanes(m, self, pick)
         for k, user in enumerate(users):
@@ -357,31 +357,6 @@ class JobCore(OffloadCore):
             with m.If(runner.over_valid & ~ending & ~Cat(r.over_valid for r in runners[:k]).any()):
                 m.d.comb += [history.write.eq(runner.over), runner.over_ready.eq(1)]
             m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
-
-    def _aborts(self, m, queue, runners):
-        """An active job first: the oldest there is, or it is looked for in the queue."""
-        found, called, named = signals("found called named", self.n_active)
-        asked = Signal()
-        older, contexts = ages(m, Cat(r.take for r in runners)), range(self.n_active)
-        m.d.sync += named.eq(
-            Cat(r.takes_abort & (r.record.id == self.abort.payload) for r in runners)
-        )  # nobody begins a job in the cycle after the end of another one
-        m.d.comb += [
-            called.eq(Cat(r.takes_abort & named[k] for k, r in enumerate(runners))),
-            found.eq(
-                Cat(
-                    asked
-                    & called[k]
-                    & ~Cat(called[j] & older[j][k] for j in contexts if j != k).any()
-                    for k in contexts
-                )
-            ),
-            queue.abort.payload.eq(self.abort.payload),
-            queue.abort.valid.eq(asked & ~found.any()),
-            self.abort.ready.eq(asked & (found.any() | queue.abort.ready)),
-            *(runner.stop.eq(found[k]) for k, runner in enumerate(runners)),
-        ]
-        m.d.sync += asked.eq(self.abort.valid & ~self.abort.ready)
 
     def _tell(self, m):
         """Pulses of all engines; of those in one cycle, one counts."""

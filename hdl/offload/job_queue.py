@@ -10,21 +10,21 @@ from amaranth.lib.wiring import In, Out
 from gradnic.interface.job import QUEUE
 
 from ..primitive.names import signals
-from .job_records import STAMP_WIDTH, Descriptor, Waiting
+from .job_records import STAMP_WIDTH, Abort, Descriptor, Waiting
 
 
 class JobQueue(wiring.Component):
     """Up to 16 jobs, oldest first. A post takes a cycle; when full, ``post`` is not ready.
 
-    A job with the id of ``abort`` is looked for from the oldest on, one a cycle, and is marked: it
+    The job that ``abort`` names is looked for from the oldest on, one a cycle, and is marked: it
     keeps its place. While one is looked for, ``present`` is 0.
 
     Members
     -------
     post : In(stream.Signature(Descriptor))
     now : In(48)
-    abort : In(stream.Signature(16))
-        An id; ready again once it was looked for. One job at most is marked.
+    abort : In(stream.Signature(Abort))
+        Ready again once it was looked for. One job at most is marked.
     oldest, aborted, present, pop : Out(Waiting), Out(1), Out(1), In(1)
         ``pop`` only while ``present``.
     busy : Out(1)
@@ -36,7 +36,7 @@ class JobQueue(wiring.Component):
             {
                 "post": In(stream.Signature(Descriptor)),
                 "now": In(STAMP_WIDTH),
-                "abort": In(stream.Signature(16)),
+                "abort": In(stream.Signature(Abort)),
                 "oldest": Out(Waiting),
                 "aborted": Out(1),
                 "present": Out(1),
@@ -93,7 +93,8 @@ class JobQueue(wiring.Component):
             m.d.sync += looks.eq(0)
         with m.Else():
             m.d.sync += [at.eq(at + 1), left.eq(left - 1)]
-            with m.If((id_read.data == self.abort.payload) & ~marks.bit_select(at, 1)):
+            named = self.abort.p.any | (id_read.data == self.abort.p.id)
+            with m.If(named & ~marks.bit_select(at, 1)):
                 m.d.sync += [marks.bit_select(at, 1).eq(1), left.eq(0)]
         return m
 

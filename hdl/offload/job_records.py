@@ -85,6 +85,9 @@ def Prepared(n_bytes, address_width):
 GivenUpBy = data.StructLayout(GivenUp.members | {"tensor": 16, "gen": 16})
 """A packet that was given up, who should have sent it, and the round that it is of."""
 
+Abort = data.StructLayout({"id": 16, "any": 1})
+"""Which job is to end: the oldest one with this id, or of all where ``any``."""
+
 LeavesSeen = data.StructLayout({"valid": 1, "leaves": LEAVES_WIDTH})
 """In cycles of ``valid``: contributions in a packet of the result."""
 

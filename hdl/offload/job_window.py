@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..primitive.same import join, meet
 from .job_core import JobCore
-from .job_records import Descriptor, Record
+from .job_records import Abort, Descriptor, Record
 
 STREAMS = ("post", "abort", "completions")  # between the two
 
@@ -25,8 +25,8 @@ class JobWindow(wiring.Component):
         When ``posts`` changes, ``job`` is posted.
     overrun : Out(1)
         A pulse: the queue was full, and nothing was posted.
-    id, aborts, aborting : In(16), In(1), Out(1)
-        When ``aborts`` changes, the job ``id`` is to end; ``aborting`` until it was looked for.
+    named, aborts, aborting : In(Abort), In(1), Out(1)
+        When ``aborts`` changes, a job is to end; ``aborting`` until it was looked for.
     record, record_valid, takes : Out(Record), Out(1), In(1)
         The oldest completion, and whether there is one; it leaves when ``takes`` changes.
     post, abort, completions : Out, Out, In
@@ -39,14 +39,14 @@ class JobWindow(wiring.Component):
                 "job": In(Descriptor),
                 "posts": In(1),
                 "overrun": Out(1),
-                "id": In(16),
+                "named": In(Abort),
                 "aborts": In(1),
                 "aborting": Out(1),
                 "record": Out(Record),
                 "record_valid": Out(1),
                 "takes": In(1),
                 "post": Out(stream.Signature(Descriptor)),
-                "abort": Out(stream.Signature(16)),
+                "abort": Out(stream.Signature(Abort)),
                 "completions": In(stream.Signature(Record)),
             }
         )
@@ -62,7 +62,7 @@ class JobWindow(wiring.Component):
         m.d.comb += [
             self.post.p.eq(self.job),
             self.post.valid.eq(changes["posts"]),  # never waits: it is taken or refused
-            self.abort.payload.eq(self.id),
+            self.abort.p.eq(self.named),
             self.abort.valid.eq(self.aborting),
             self.record.eq(self.completions.p),
             self.record_valid.eq(self.completions.valid),

@@ -169,17 +169,17 @@ class JobCard(Card):
         self.queue.append(Waiting(job, self.now if now is None else now))
         return True
 
-    def abort(self, id: int) -> bool:
-        """End the oldest job with this id, active or waiting; False if there is none.
+    def abort(self, id: int | None = None) -> bool:
+        """End the oldest job with this id, or of all, active or waiting; False if there is none.
 
         An active job ends at once. A waiting one keeps its place, and ends when it is the oldest.
         """
         for context in sorted(filter(None, self.contexts), key=lambda c: c.age):
-            if context.job.id == id:
+            if id in (None, context.job.id):
                 self._end(context, JobStatus.ABORTED)
                 return True
         for waiting in self.queue:
-            if waiting.job.id == id and not waiting.aborted:
+            if id in (None, waiting.job.id) and not waiting.aborted:
                 waiting.aborted = True
                 return True
         return False

@@ -30,7 +30,7 @@ class Twin:
         return not full, ends, present, any_, list(self.entries[0]) if present else None
 
     def cycle(self, now, post, pop, abort, id_of):
-        """Inputs of a cycle: number of what is posted, pop, id to be aborted; None for none."""
+        """Inputs of a cycle: number of what is posted, pop, what is to be aborted; None for none."""
         n, begins = len(self.entries), not self.looks
         if begins:
             waits = pop or self.popped  # a job that begins is called active two cycles later
@@ -40,7 +40,7 @@ class Twin:
         else:
             entry = self.entries[self.at]
             self.at, self.left = self.at + 1, self.left - 1
-            if id_of(entry[0]) == abort and not entry[2]:
+            if (abort >> 16 or id_of(entry[0]) == abort) and not entry[2]:
                 entry[2], self.left = 1, 0
         if post is not None and n < QUEUE:
             self.entries.append([post, now, 0])
@@ -60,6 +60,7 @@ def record(seed):
     jobs["id"] = ids[rng.integers(0, n_ids, N_CYCLES)].astype(np.uint64)
     near = ids ^ (1 << rng.integers(0, 16, n_ids))  # one bit away from one that is there
     wanted = np.concatenate([ids, near])[rng.integers(0, 2 * n_ids, N_CYCLES)]
+    wanted |= (rng.random(N_CYCLES) < 0.1) << 16  # whatever its id
     rates = rng.choice([0.05, 0.3, 0.9], 3)
     now = rng.integers(0, 1 << 48, N_CYCLES)
     twin, post, abort, n_posts, n_aborts = Twin(), None, None, 0, 0
@@ -107,7 +108,7 @@ def test(model):
         run = instance.run(
             {
                 "post": model.pack("post", **jobs),
-                "abort": model.pack("abort", wanted.astype(int)),
+                "abort": model.pack("abort", id=wanted & 0xFFFF, any=wanted >> 16),
             },
             stalls={"post": (np.array(log["post"], int), 0.0),
                     "abort": (np.array(log["abort"], int), 0.0)},

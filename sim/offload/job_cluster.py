@@ -340,9 +340,9 @@ class JobCluster(Cards):
         self.hosts[node].overruns += full
         return not full
 
-    def abort(self, node, id):
-        """Let a card end a job; it is looked for in a few cycles."""
-        self._set(node, "id", id)
+    def abort(self, node, id=None):
+        """Let a card end a job, None: the oldest one; it is looked for in a few cycles."""
+        self._set(node, "named", {"id": id or 0, "any": id is None})
         self._change(node, "aborts")
         while self._get(node, "aborting"):
             self._tick(node)

@@ -59,8 +59,8 @@ class Twin:
     """Golden cards of one topology, and the ends of their host frames.
 
     Their tables and addresses are set here; registers keep what hosts write, so that a driver can
-    make them ready, and but for ``host``, ``host_ip``, ``watchdog``, in time units, and aborts in
-    ``job`` do no more. Card k has 198.51.100.2k as ``host_ip``.
+    make them ready, and but for ``host``, ``host_ip``, ``watchdog``, in time units, aborts in
+    ``job``, and ``status.active`` and ``idle`` do no more. Card k has 198.51.100.2k as ``host_ip``.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ class Twin:
         self.ports = [
             HostPort(
                 card.memory, card.regions, mac=default_address(0x020000000000 + node), build=build,
-                read_register=lambda at, words=words: words.get(at, 0),
+                read_register=lambda at, node=node: self._read(node, at),
                 write_register=lambda at, word, node=node: self._write(node, at, word),
                 post=card.post,
                 take=lambda node=node: self._take(node),
             )
-            for node, (card, words) in enumerate(zip(self.cluster.cards, self.words, strict=True))
+            for node, card in enumerate(self.cluster.cards)
         ]  # fmt: skip
         for port in self.ports:
             port.events = False  # as after reset
@@ -146,8 +146,16 @@ class Twin:
             return []
         return port.frame(frame, self.cluster.now)
 
+    def _read(self, node, address):
+        word = self.words[node].get(address, 0)
+        if address != HOSTED["status"].offset:
+            return word
+        card, (active, idle, *_) = self.cluster.cards[node], HOSTED["status"].fields
+        at_work = sum(1 << k for k, one in enumerate(card.contexts) if one)
+        return word | at_work << active.lsb | card.idle() << idle.lsb
+
     def _write(self, node, address, word):
-        card, (_, _, abort, id) = self.cluster.cards[node], HOSTED["job"].fields
+        card, (_, _, abort, id, any_) = self.cluster.cards[node], HOSTED["job"].fields
         turned = self.words[node].get(address, 0) ^ word
         self.words[node][address] = word
         if address == HOSTED["host"].offset:
@@ -155,7 +163,7 @@ class Twin:
         elif address == HOSTED["watchdog"].offset:
             card.watchdog = word
         elif address == HOSTED["job"].offset and turned & abort.mask:
-            card.abort((word & id.mask) >> id.lsb)
+            card.abort(None if word & any_.mask else (word & id.mask) >> id.lsb)
 
     def _take(self, node):
         self.cluster.cards[node].take()
@@ -170,7 +178,7 @@ def _registers(card, options):
                   "peer_bits": (SIZES["n_peers"] - 1).bit_length()},
         "longest": {"units": card.max_elems // SEQ_UNIT},
         "capacity": {"rows": SIZES["n_rows"], "chunks": SIZES["n_chunks"]},
-        "status": {"idle": 1, "n_active": len(card.contexts), "n_engines": len(card.contexts),
+        "status": {"n_active": len(card.contexts), "n_engines": len(card.contexts),
                    "n_tables": SIZES["n_tables"], **options},
     }  # fmt: skip
     return {

@@ -19,8 +19,8 @@ class Words(dict):
     """Registers of a card, and the entries that were written to its tables."""
 
     def __init__(self):
-        (has_thc,) = (one.mask for one in REGISTERS["status"].fields if one.name == "thc")
-        super().__init__({REGISTERS["longest"].offset: 22, REGISTERS["status"].offset: has_thc})
+        shown = sum(one.mask for one in REGISTERS["status"].fields if one.name in ("idle", "thc"))
+        super().__init__({REGISTERS["longest"].offset: 22, REGISTERS["status"].offset: shown})
         self.entries = {}
 
     def write(self, at, word):

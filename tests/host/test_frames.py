@@ -13,6 +13,7 @@ from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost
 from gradnic.interface.formats import GRADNIC_START
 from gradnic.interface.job import Completion, Job
+from gradnic.interface.job_card import HOSTED
 
 CARD = Address(0, default_address(0x0A0B0C0D0E0F), 0xC6336400)
 HOST = Address(0, 0x020000000001, 0xC6336401, 41000)
@@ -20,6 +21,7 @@ SIZE = 1 << 20
 BUILD = {"beat_bytes": 64, "n_ports": 1, "n_ranks": 4, "n_rows": 512, "n_chunks": 64, "n_peers": 16}
 CYCLE = 4e-9
 GRID = np.arange(16, dtype=np.float32).reshape(4, 4)
+IDLE = {HOSTED["status"].offset: HOSTED["status"].fields[1].mask}
 JOB = Job(id=3, tensor=1, gen=1, elems=16, source=4096, result=4096)
 
 
@@ -27,7 +29,7 @@ class Wire:
     """A card's end behind a wire of its own time; `lose` is asked once a frame, either way."""
 
     def __init__(self, lose=lambda: False, *, twice=lambda: False, **options):
-        self.memory, self.words, self.jobs, self.room = bytearray(SIZE), {}, [], 16
+        self.memory, self.words, self.jobs, self.room = bytearray(SIZE), dict(IDLE), [], 16
         self.lose, self.twice, self.now, self.back, self.sent = lose, twice, 0.0, [], []
         self.port = HostPort(
             self.memory, [(4096, SIZE - 4096)], mac=CARD.mac, build=BUILD, post=self.post,

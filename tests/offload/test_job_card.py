@@ -32,6 +32,7 @@ from gradnic.interface.schedule_table import Layout
 LAYOUT = Layout.for_nodes(8, ports=4)
 SIZES = {"n_active": 2, "n_tables": 2, "depth": 64, "n_chunks": 16, "n_packets": 256, "n_ranks": 4}
 TOLD = REGISTERS["status"].fields[2].mask
+IDLE = REGISTERS["status"].fields[1].mask
 TOGGLE = REGISTERS["table_write"].fields[-1].mask
 _kept = []  # a core that gives its shape and is never built must not die before the process
 
@@ -412,6 +413,15 @@ def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
         other = JobDriver(recorder.read, recorder.write)
         other.abort(9)
         assert recorder.words[REGISTERS["job"].offset] == before ^ 0b100 | 9 << 3
+        recorder.words[REGISTERS["job"].offset] = before
+        with pytest.raises(TimeoutError, match="jobs must end within 0 s of an abort.*idle': 0"):
+            other.end_jobs(0)
+        assert recorder.words[REGISTERS["job"].offset] == before  # and whatever their ids
+        other.wait = lambda *_, **__: recorder.words.update({REGISTERS["status"].offset: IDLE})
+        other.end_jobs()
+        assert recorder.words[REGISTERS["job"].offset] == before ^ 0b100 | 1 << 19
+        recorder.words[REGISTERS["status"].offset] = 0
+        recorder.words[REGISTERS["job"].offset] = before
         recorder.words[REGISTERS["table_write"].offset] = before << 20 & TOGGLE
         other.write_table(Table.LAYERS, 1, 2)
         word = recorder.words[REGISTERS["table_write"].offset]

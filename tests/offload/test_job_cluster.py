@@ -175,9 +175,9 @@ def test_of_active_jobs_of_one_id_the_oldest_is_aborted():
         card.post(job)
     rtl.step(HARSH)
     card.tick(0)
-    for active in (0b10, 0):
-        rtl.abort(0, 9)
-        assert card.abort(9)
+    for active, id in ((0b10, 9), (0, None)):
+        rtl.abort(0, id)
+        assert card.abort(id)
         rtl.step(HARSH, n_cycles=1000)
         assert rtl._get(0, "active") == active
         assert [bool(active >> k & 1) for k in range(2)] == [

@@ -1,5 +1,7 @@
 """Golden cards that take jobs: sizes, codecs and classes side by side, over links that lose."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gradnic.models import inceptionn
@@ -268,6 +270,22 @@ def test_abort_frees_the_place_and_disturbs_nothing(when, codec):
         assert ended[3].status in (JobStatus.ABORTED, JobStatus.DONE)
     assert bench.cluster.ended[2][3].status == JobStatus.ABORTED
     assert not cards[0].abort(0)
+
+
+def test_whatever_its_id_the_oldest_job_is_aborted():
+    bench = Bench(n_active=2, packet=64)
+    card = bench.cluster.cards[0]
+    for k, id in enumerate((7, 3, 5, 3)):
+        card.post(replace(bench.job(k, 500), id=id))
+    card.tick(0)
+    assert card.abort() and card.take().id == 7
+    card.tick(1)  # the oldest that waited begins in its place
+    for aborted in ([3], [3, 5], [3, 5, 3]):
+        assert card.abort()
+        card.tick(2)
+        assert [told.id for told in card.completions] == aborted
+        assert {told.status for told in card.completions} == {JobStatus.ABORTED}
+    assert card.idle() and not card.abort()
 
 
 def test_a_neighbor_that_never_posts_stops_only_its_job():

@@ -20,7 +20,7 @@ from gradnic.host.framed_card import FramedCard
 from gradnic.host.frames import FrameHost, udp
 from gradnic.interface.formats import GRADNIC, VERSION, Op
 from gradnic.interface.host_frame import Status
-from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation
+from gradnic.interface.job import QUEUE, Job, JobCodec, JobStatus, Kind, Operation
 
 TOPOLOGY = parse("ring:3")
 TABLES = tuple(compile_table(build(TOPOLOGY, name)) for name in ("ring", "multitree"))
@@ -113,8 +113,10 @@ def test_the_circuit_gives_what_golden_cards_give(golden):
     assert results[0] == results[1] == results[2] != bytes(MEMORY // 2)
 
 
-def test_a_host_that_comes_later_has_the_card_anew():
-    twin = RtlTwin(TABLES, TOPOLOGY, MEMORY)
+@pytest.mark.parametrize("kind", [Twin, RtlTwin])
+def test_a_host_that_comes_later_has_the_card_anew(kind):
+    """Also where hosts ended with jobs in all places and in the queue, which others never post."""
+    twin = kind(TABLES, TOPOLOGY, MEMORY)
     for gen in (1, 2):
         with served(twin) as cards:
             for card in cards:
@@ -123,6 +125,8 @@ def test_a_host_that_comes_later_has_the_card_anew():
             for card in cards:
                 assert card.completion(PATIENCE).status == JobStatus.DONE
                 assert card.link.load(256, 256) == np.full(64, 3 * gen, np.float32).tobytes()
+            for id in range(10, 10 + QUEUE):
+                cards[0].post(Job(id=id, tensor=id, gen=gen, elems=64, source=0, result=256))
 
 
 def test_a_stranger_does_not_get_what_is_the_hosts():
