@@ -117,7 +117,7 @@ _OWN = (
     packed(
         "job", 0x1B0, "acts where a bit changes",
         ("post", 1, "the descriptor is posted"), ("take", 1, "the completion is taken"),
-        ("abort", 1, "a job is to end: the oldest one with this id"), ("id", 16, "of the job to end"),
+        ("abort", 1, "a job is to end: the oldest one with this id"), ("id", 16, "of that job"),
         ("any", 1, "the oldest one, whatever its id"),
     ),
     *_record("completion", 0x1B8, COMPLETION, "the oldest one, while status.completion", "ro"),

@@ -30,7 +30,7 @@ class Twin:
         return not full, ends, present, any_, list(self.entries[0]) if present else None
 
     def cycle(self, now, post, pop, abort, id_of):
-        """Inputs of a cycle: number of what is posted, pop, what is to be aborted; None for none."""
+        """Inputs of a cycle: number of what is posted, pop, what to abort; None for none."""
         n, begins = len(self.entries), not self.looks
         if begins:
             waits = pop or self.popped  # a job that begins is called active two cycles later

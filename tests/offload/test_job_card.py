@@ -414,7 +414,7 @@ def test_the_driver_reads_a_completion_and_refuses_what_does_not_fit():
         other.abort(9)
         assert recorder.words[REGISTERS["job"].offset] == before ^ 0b100 | 9 << 3
         recorder.words[REGISTERS["job"].offset] = before
-        with pytest.raises(TimeoutError, match="jobs must end within 0 s of an abort.*idle': 0"):
+        with pytest.raises(TimeoutError, match=r"jobs must end within 0 s of an abort.*idle': 0"):
             other.end_jobs(0)
         assert recorder.words[REGISTERS["job"].offset] == before  # and whatever their ids
         other.wait = lambda *_, **__: recorder.words.update({REGISTERS["status"].offset: IDLE})
