@@ -34,7 +34,31 @@ class _Once:
 
 
 class Command(_Once, click.Command):
-    """A command whose options are given once, but for those that repeat."""
+    """A command whose options are given once, but for those that repeat. Errors about one that is
+    given call it so.
+    """
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            if error.args and isinstance(error.args[0], str):
+                given = [param for param in self.params if param.name and _given(ctx, param.name)]
+                error.args = _as_option(error.args[0], given), *error.args[1:]
+            raise
+
+
+def _as_option(text, params):
+    """``only must be ...`` as ``--only must be ...``, of options among `params`, whatever the
+    function calls its argument: link bytes per cycle, link_bytes_per_cycle, n_lanes.
+    """
+    name, must, rest = text.partition(" must ")
+    flag = re.sub("[_ ]", "-", f"--{name}")
+    flags = {flag for param in params for flag in param.opts if isinstance(param, click.Option)}
+    for one in (flag, flag.replace("--n-", "--", 1)):
+        if must and one in flags:
+            return f"{one}{must}{rest}"
+    return text
 
 
 class Group(_Once, click.Group):
@@ -248,7 +272,11 @@ def parse_size(text):
 def given(name):
     """Whether the command line has the option; outside of a command nothing was given."""
     ctx = click.get_current_context(silent=True)
-    return bool(ctx) and ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+    return bool(ctx) and _given(ctx, name)
+
+
+def _given(ctx, name):
+    return ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def only_with(holds, what, *names):

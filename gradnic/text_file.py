@@ -43,6 +43,12 @@ def read_text(path, *, largest=LARGEST):
     return visible(text)
 
 
+def apart(value: float, limit: float) -> str:
+    """Text of `value`, in as few digits, six or more, as tell it from `limit`: 16.0000001."""
+    shown = (f"{value:.{n}g}" for n in range(6, 18))
+    return next((text for text in shown if float(text) != limit), f"{value:g}")
+
+
 def shown_path(path):
     """`path` as text for titles and formats: bytes that are no UTF-8 are spelled out."""
     return os.fsencode(path).decode(errors="backslashreplace")

@@ -11,6 +11,7 @@ from gradnic.models.schedule.ethernet_cards import codec_of
 from gradnic.models.schedule.network_model import Network, lanes_of, of_card, of_offload_card
 from gradnic.models.schedule.wire_ratio import wire_ratio
 from gradnic.quantities import option
+from gradnic.text_file import apart
 
 _OFFLOAD_LANES = 16
 _RATES = 0.001, 1_000_000  # bytes a cycle
@@ -65,7 +66,7 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec, co
     if card == "direct" and (link_bytes_per_cycle or 0) > FLIT_BYTES:
         raise click.UsageError(
             f"--link-bytes-per-cycle must be at most {FLIT_BYTES} with --card direct, a flit, "
-            f"not {link_bytes_per_cycle:g}"
+            f"not {apart(link_bytes_per_cycle, FLIT_BYTES)}"
         )
     if card and collective != "all_reduce":
         raise click.UsageError(f"--card is for --collective all_reduce, not {collective}")
@@ -77,7 +78,7 @@ def check(card, lanes, port_lanes, link_bytes_per_cycle, link_latency, codec, co
     if card == "offload" and (link_bytes_per_cycle or 0) > port_bytes:
         raise click.UsageError(
             f"--link-bytes-per-cycle must be at most {port_bytes}, a port's, "
-            f"not {link_bytes_per_cycle:g}"
+            f"not {apart(link_bytes_per_cycle, port_bytes)}"
         )
 
 
@@ -106,8 +107,8 @@ def machine(topology, card, lanes, port_lanes, link_bytes_per_cycle, link_latenc
         fastest = rate * topology.bandwidth[ends].max()
         if fastest > FLIT_BYTES:
             raise ValueError(
-                f"{topology.name}: a card's fastest link has {fastest:g} bytes a cycle, and a port "
-                f"takes {FLIT_BYTES}: give a lower --link-bytes-per-cycle"
+                f"{topology.name}: a card's fastest link has {apart(fastest, FLIT_BYTES)} bytes "
+                f"a cycle, and a port takes {FLIT_BYTES}: give a lower --link-bytes-per-cycle"
             )
         return of_card(lanes or lanes_of(topology), **link)
     longest = topology.latencies(link_latency).max(initial=0)
@@ -130,8 +131,9 @@ def rate_of_file(topology, port_bytes, name="--link-bytes-per-cycle"):
     """
     rate, (least, _) = topology.bytes_per_cycle, _RATES
     if rate is not None and not least <= rate <= port_bytes:
+        shown = apart(rate, port_bytes if rate > port_bytes else least)
         raise ValueError(
-            f"{topology.name}: its slowest link has {rate:g} bytes a cycle at 1 GHz, and a port "
+            f"{topology.name}: its slowest link has {shown} bytes a cycle at 1 GHz, and a port "
             f"takes {least:g} to {port_bytes:g}: give {name}"
         )
     return rate

@@ -33,7 +33,7 @@ def deaths(texts, n_workers):
             raise ValueError(f"death must be of worker 0 to {n_workers - 1}, not {worker}")
         pairs.append((worker, time))
     if found := q.repeated([worker for worker, _ in pairs]):
-        raise ValueError(f"death of worker {found[0]} is given twice")
+        raise ValueError(f"--death names worker {found[0]} twice")
     return tuple(pairs)
 
 
@@ -70,7 +70,7 @@ def command(
     q.only_with(codec != "switchml", "--codec thc or int32", "death")
     faults = Faults(loss, duplicate, delay, reorder, deaths(death, n_workers))
     if death and not deadline:
-        raise ValueError("death of a worker wants --deadline above 0, or its slots never close")
+        raise ValueError("--death wants --deadline above 0, or its slots never close")
     screen = console(json_file)
     config = star_run.star_config(n_workers, codec, B=block, deadline=deadline)
     with Progress() as progress:

@@ -87,7 +87,7 @@ def command(card, frames, n_jobs, n_rounds, start, lanes, seed, runs, json_file,
     q.only_with(card == "rounds", "--card rounds", "n_rounds")
     q.only_with(card in ("jobs", "rounds"), "--card jobs or rounds", "start")
     if card == "jobs" and lanes == 32:
-        raise click.UsageError("cards with jobs have 4, 8 or 16 lanes, not 32")
+        raise click.UsageError("--lanes must be 4, 8 or 16 with --card jobs, not 32")
     frames = {"jobs": n_jobs, "rounds": n_rounds}.get(card, frames)
     what = {"jobs": "jobs", "rounds": "rounds"}.get(card, "frames")
     screen = console(json_file)

@@ -9,6 +9,7 @@ from gradnic.packages import SIMULATION, needs
 from gradnic.paths import Network
 from gradnic.progress import status
 from gradnic.quantities import option
+from gradnic.text_file import apart
 
 
 @click.command(cls=q.Command, name="goodput")
@@ -68,7 +69,10 @@ def command(
     q.only_with(not foreign, "a run without --foreign", "memory", "line")
     most = 32 * lanes * clock / 1000
     if line and line > most:
-        raise ValueError(f"line must be at most {most:g} Gb/s, a beat a cycle, not {line:g}")
+        raise ValueError(
+            f"line must be at most {apart(most, line)} Gb/s, a beat a cycle, not "
+            f"{apart(line, most)}"
+        )
     if smallest > largest:
         raise ValueError(f"smallest must be at most largest, {largest} bytes, not {smallest}")
     n_elems = size // 4

@@ -107,7 +107,7 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
         try:
             pairs.append((whole(a), whole(b)))
         except ValueError:
-            raise click.UsageError(f"a dead link is A-B, not {text!r}") from None
+            raise click.UsageError(f"--dead-link must be A-B, not {text!r}") from None
     if found := q.repeated([sorted(pair) for pair in pairs]):  # dead in both directions
         raise click.UsageError(f"--dead-link names {'-'.join(map(str, found[0]))} twice")
     q.only_with(algorithm == "multitree", "--algorithm multitree", "rule", "order")

@@ -1,5 +1,7 @@
 """``gradnic transport``: what a loss bound is worth, on the golden sender and receiver."""
 
+import math
+
 import click
 import numpy as np
 
@@ -68,7 +70,7 @@ def command(size, loss, bounds, round_trip, gbps, payload, probe, jitter, runs, 
     if (n_probes := (round_trip + jitter) / (probe or round_trip)) > PROBES:
         raise ValueError(
             f"PROBEs on the way must be at most {PROBES:,}, round trip and jitter by the time "
-            f"between them, not {n_probes:,.0f}"
+            f"between them, not {math.ceil(n_probes):,}"
         )
     same = {"n_bytes": size, "gbps": gbps, "round_trip": round_trip, "loss": loss,
             "jitter": jitter, "payload": payload, "probe": probe, "runs": runs}  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradnic.text_file import from_json, read_text
+from gradnic.text_file import apart, from_json, read_text
 from gradnic.text_file import number as number_of
 
 from . import foreign_graphs
@@ -222,7 +222,7 @@ def _graph(
         if len(row) == 4 and not 0 <= row[3] <= LATENCY:
             raise ValueError(
                 f"{name}: latency of link {row[0]}-{row[1]} must be 0 to {LATENCY:g} cycles, "
-                f"not {row[3]:g}"
+                f"not {apart(row[3], LATENCY)}"
             )
     filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
     if not directed:

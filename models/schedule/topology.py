@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradnic.text_file import shown_path
+from gradnic.text_file import apart, shown_path
 
 from . import boxes, graph_file
 from .foreign_graphs import MAX_LINKS
@@ -81,10 +81,10 @@ class Topology:
         bandwidth = np.asarray(bandwidth, np.float64)
         bad = np.flatnonzero(_strange(bandwidth))
         if len(bad):
-            a, b = links[bad[0]]
+            (a, b), rate = links[bad[0]], bandwidth[bad[0]]
             raise ValueError(
                 f"{self.name}: bandwidth of link {a}-{b} must be {1 / BANDWIDTH:g} to "
-                f"{BANDWIDTH:g}, not {bandwidth[bad[0]]:g}"
+                f"{BANDWIDTH:g}, not {apart(rate, BANDWIDTH if rate > 1 else 1 / BANDWIDTH)}"
             )
         _check_span(self.name, links, bandwidth)
         if self.bytes_per_cycle is not None:

@@ -20,6 +20,7 @@ from gradnic.models.schedule.network_model import lanes_of
 
 from gradnic.interface.flit import CHUNK_FLOATS, FLIT_BYTES, Share, contributions
 from gradnic.interface.schedule_table import Layout
+from gradnic.text_file import apart
 
 from ..engine import encoding
 from ..engine.batch_job import ALWAYS
@@ -55,7 +56,7 @@ class Wires:
         if not 0 < self.bytes_per_cycle <= FLIT_BYTES:
             raise ValueError(
                 f"link bytes per cycle must be above 0 and at most {FLIT_BYTES}, not "
-                f"{self.bytes_per_cycle:g}"
+                f"{apart(self.bytes_per_cycle, FLIT_BYTES)}"
             )
 
 

@@ -173,6 +173,8 @@ TEXTS = {
     "under.txt": "0 1 1_0\n1 2 10\n",
     "digits.txt": "0 1 1e308\n1 2 1e308\n",
     "tiny.txt": "0 1 5e-324\n1 2 5e-324\n",
+    "just.txt": "0 1 1.00000001\n1 2\n",
+    "much.txt": "0 1 1 1000000000.0001\n1 2\n",
     "far.txt": "0 1 1 1e308\n1 2\n",
     "nul.txt": "0 1\0\n1 2\n",
     "latin.txt": "m\xfcnchen 1\n1 2\n".encode("latin1"),

@@ -120,6 +120,30 @@ def test_a_build_that_is_ended_leaves_nothing(tmp_path, number, where):
     assert not (tmp_path / "card").exists()
 
 
+# The command, whose first import of another package, by `test_told_to_end_while_it_imports`, lasts.
+COMMAND = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gradnic", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "line"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "interrupted")]
+)
+def test_told_to_end_while_it_imports(tmp_path, number, status, line):
+    """As later: a status of its own, and no traceback."""
+    (tmp_path / "click.py").write_text("print(1, flush=True)\nimport time\ntime.sleep(60)\n")
+    user = subprocess.Popen(
+        [sys.executable, "-c", COMMAND], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert user.stdout.readline() == "1\n"
+    user.send_signal(number)
+    assert user.communicate(timeout=20)[1].strip() == line
+    assert user.returncode == status
+
+
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc to see what is alive")
 def test_a_compiler_of_cocotb_ends_with_pytest(tmp_path):
     """Told to end while a compiler runs: the compiler ends, and no other test begins."""

@@ -335,7 +335,7 @@ def test_memory_that_fails_explains_its_status_and_that_others_wait(status, erro
     [
         (["--frames", "7"], "--frames is for frames, not for --card jobs"),
         (["--rounds", "7"], "--rounds is for --card rounds"),
-        (["--lanes", "32"], "cards with jobs have 4, 8 or 16 lanes, not 32"),
+        (["--lanes", "32"], "--lanes must be 4, 8 or 16 with --card jobs, not 32"),
     ],
 )
 def test_options_of_other_cards_are_refused(arguments, line):

@@ -554,7 +554,7 @@ def test_rows_are_written_as_a_card_reads_them(tmp_path, kind):
     [
         ("schedule --topology torus:1", "2 nodes or more, not 1"),
         ("schedule --topology file:/nowhere", "No such file"),
-        ("schedule --topology torus:4x4 --dead-link 0", "a dead link is A-B, not '0'"),
+        ("schedule --topology torus:4x4 --dead-link 0", "--dead-link must be A-B, not '0'"),
         ("schedule --topology torus:4x4 --node 16", "--node must be 0 to 15, not 16"),
         ("schedule --topology torus:4x4 --table x.txt", "must end in .bin or .json or .h"),
         ("simulate --topology torus:4x4 --bytes 3", "bytes must be"),
