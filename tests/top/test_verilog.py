@@ -248,6 +248,8 @@ def test_port_lists_say_every_bit_of_records_in_records_and_of_rows():
     assert "; in places: chunk_words 10:0, " in setup
     assert docs("direct2")["table_data"].endswith(", send0 35:31, send1 40:36")
     assert docs("scheduler64")["table_data"].startswith("the row: op 1:0, bar 2, ")
+    cell = "index of the level at or below, units above it, gap to the next"
+    assert docs("thcencoder4")["write_data"].startswith(f"{cell}: lower 7:0, above 15:8, ")
 
 
 @pytest.mark.parametrize(("width", "more"), [(0, ""), (1, ", meta 1"), (2, ", meta 2:1")])
