@@ -140,8 +140,8 @@ def run(n_bytes, collective, root, progress=None, **options):
     begin = time.process_time()
     result = simulate(table, topology, n_bytes, network, progress)
     if result.overruns:
-        click.echo(f"overruns: {result.overruns} frames find no room behind their port; cycles "
-                   "leave out that cards send them again", err=True)  # fmt: skip
+        click.echo(f"overruns: {result.overruns} frames find no room behind their port and go "
+                   "again", err=True)  # fmt: skip
     bounds = _bounds(topology, n_bytes, network, collective, root)
     asked = np.isnan(topology.latencies(np.nan)).any()  # not every link has its own
     figures = {

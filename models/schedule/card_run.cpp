@@ -19,9 +19,10 @@ struct Own {  // as card_run.py lays it out
 	int64_t due, lead, next_peer, next_run, places, frees, look, step, compare, heard;  // `PartTimes`
 	int64_t inside, reads, ranges, adding, tell, control, gate, divide, located, judge, hear, scan;
 	int64_t scan_down, per_packet;
-	int64_t told, burst, land, taken, end, heads, addressed;
+	int64_t told, burst, land, taken, end, heads, addressed, skip, ahead, freed;
 	int64_t kept;  // packets whose sums wait for the framer
 	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
+	double probe;  // cycles between PROBEs of a run
 	double value, leaf, ratio;  // bytes of a value in memory, and of a leaf's; and over those sent
 	const int32_t *back;  // of each path: links of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
@@ -32,22 +33,27 @@ struct Own {  // as card_run.py lays it out
 struct Input : Counts, Own, Traffic {};
 
 const double UNSIZED = 1e300;  // of a head whose packet is not coded yet
+const int64_t PATIENCE = 100;  // times between PROBEs without a packet or an end of a run
 const int64_t HEARD = 3;  // cycles of the receiver behind a codec's verdict, which takes one itself
 
-enum Kind : int8_t { ENTER, WALK, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, FREE, FINAL, DONE, CAME, TAKE, HEAD, FRAMED };
+enum Kind : int8_t { ENTER, WALK, LATE, READ, MADE, ANSWER, SENT, HOP, LOCATE, GOT, HEAR, FINAL, DONE, CAME, TAKE, HEAD, FRAMED };
 
 struct Run {
 	int64_t row, m;  // m < 0: of a terminal row, to nobody
 	int64_t n, last;  // packets, floats of the last one
 	double due;  // its row at the splitter, which takes `lead` for the first run
 	int64_t lead, behind;  // behind the run before
+	int64_t number;  // of this run among all
 };
 
 struct Frame {
-	enum : int8_t { DATA, PROBE, STOP } kind;
-	int64_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
-	double since;  // its values, or its head, are there
-	bool lost = false;  // it found no room on its way in
+	enum : int8_t { DATA, PROBE, STOP, BITMAP } kind;
+	int32_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
+	int32_t run, packet;  // its run among all, and of data, the packet in it
+	double since = 0;  // its values, or its head, are there
+	double stamp = 0;  // of a PROBE and its answer: when it left
+	uint64_t wanted = 0;  // packets that a BITMAP asks for
+	bool answers() const { return kind == STOP || kind == BITMAP; }
 };
 
 struct Event {
@@ -64,6 +70,16 @@ struct Event {
 struct Place {
 	enum : int8_t { EMPTY, SENDING, WAITING } state = EMPTY;
 	Run run{};
+	uint64_t mask = 0;  // packets to send
+	double probed = 0, asked = 0;  // when its last PROBE left, and the first behind its last packet
+	bool fresh = true, heard = false;  // packets were sent since then; an answer will end its wait
+};
+
+struct Entry {  // what keeps a port's frames on the way in
+	std::deque<Frame> frames;
+	double from = 0, until = 0;  // when its last frame goes in
+	double full = 0;  // until when what comes finds no room
+	bool owed = false;  // that is so until a frame goes in
 };
 
 struct Card {
@@ -77,16 +93,16 @@ struct Card {
 	int64_t raw = 0;  // packets of sums that are no frames yet
 	int64_t added = 0;  // beats of contributions in the sums under way
 	double cut_free = 0, looked = 0, framed = 0;
-	std::vector<std::deque<Frame>> entered;  // by port
+	std::vector<Entry> entries;  // by port
 	size_t port = 0;
 	bool taking = false;
-	double taken = 0;  // when the frame on its way in will be through
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
 	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
 	std::deque<double> located;  // when the receiver took the last packets
 	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
+	double late = 0;  // when a PROBE is looked for that has to go again
 };
 
 struct Port {
@@ -103,10 +119,11 @@ struct Loop {
 	std::vector<Port> ports;
 	std::vector<double> free, came;  // of links: when they have sent; when the last frame was in
 	std::vector<int64_t> left, left_own;  // packets to come of a message; to sum of a row
+	std::vector<uint64_t> missing;  // packets of each run that have not come
 	std::vector<int64_t> turn, parked;
 	std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
 	int64_t order = 0;
-	double last_stop = 0;
+	double last_stop = 0, moved = 0;  // a run ended; that, or a packet came
 
 	Loop(const Input &in, Output &out)
 	    : in(in), out(out), cards(in.n_nodes), ports(in.n_links), free(in.n_links),
@@ -114,6 +131,7 @@ struct Loop {
 	      turn(in.turn_start, in.turn_start + in.n_nodes), parked(in.n_nodes) {
 		for (Card &card : cards) card.places.resize(in.places);
 		out = {};
+		out.finish = -1;
 	}
 
 	void push(double time, Kind kind, int64_t at, const Frame &frame = {}, int64_t place = 0,
@@ -128,6 +146,7 @@ struct Loop {
 	}
 	int64_t beats(const Frame &f) const { return up(held(f), in.n_bytes); }
 	int64_t payload(const Frame &f) const {
+		if (f.kind == Frame::BITMAP) return up(f.floats, 8);
 		return f.kind == Frame::DATA ? std::ceil(held(f) / in.ratio) : 0;
 	}
 	int64_t bytes(const Frame &f) const { return in.whole + payload(f); }
@@ -148,6 +167,8 @@ struct Loop {
 	int64_t n_hops(int64_t m) const {
 		return in.path_start[in.path_of[m] + 1] - in.path_start[in.path_of[m]];
 	}
+
+	static uint64_t all(int64_t n) { return ~uint64_t(0) >> (64 - n); }  // packets
 
 	// Rows
 
@@ -176,7 +197,9 @@ struct Loop {
 				bool begins = !n_packets, first = opens && begins;
 				cards[v].cut.push_back({row, m, n, taken - (n - 1) * in.packet, now + in.due,
 				                        first ? in.lead + in.cutting[row] : 0,
-				                        first ? 2 : begins ? in.next_peer : in.next_run});
+				                        first ? 2 : begins ? in.next_peer : in.next_run,
+				                        int64_t(missing.size())});
+				missing.push_back(all(n));
 				floats -= taken;
 				n_packets += n;
 			}
@@ -200,20 +223,28 @@ struct Loop {
 		return -1;
 	}
 
+	// at runs in turn, up to the next one that has packets to send, or whose PROBE goes again
 	void look(int32_t v, double now) {
 		Card &card = cards[v];
 		if (card.walking) return;
-		double end = card.looked;
-		for (int64_t k = 1; k <= in.places; k++) {
+		double end = card.looked, late = UNSIZED;
+		for (int64_t k = 1; k <= 2 * in.places; k++) {
 			int64_t at = (card.at + k) % in.places;
-			if (card.places[at].state == Place::EMPTY) continue;
+			const Place &place = card.places[at];
+			if (place.state == Place::EMPTY) continue;
+			double begin = end;  // when its age is seen
 			end += in.look;
-			if (card.places[at].state != Place::SENDING) continue;
+			bool waits = place.state == Place::WAITING;
+			if (waits && begin < place.probed + in.probe) {
+				late = std::min(late, place.probed + in.probe);
+				continue;
+			}
 			card.at = at;
 			card.walking = true;
-			push(std::max(now, end), WALK, v, {}, at, 0);
+			push(std::max(now, end), WALK, v, {}, at, waits ? place.run.n : 0);
 			return;
 		}
+		if (late < UNSIZED && late != card.late) push(card.late = late, LATE, v);
 	}
 
 	void stroll(Card &card, double now) {  // from one run that waits to the next, until now
@@ -226,19 +257,34 @@ struct Loop {
 			while (card.places[card.at].state == Place::EMPTY);
 	}
 
+	Frame about(const Run &run, int64_t at, int64_t packet) const {  // of data, or its PROBE
+		bool data = packet < run.n;
+		int64_t floats = !data ? run.n : packet + 1 < run.n ? in.packet : run.last;
+		return {data ? Frame::DATA : Frame::PROBE, int32_t(run.row), int32_t(run.m), int32_t(floats),
+		        int32_t(at), int32_t(run.number), int32_t(packet)};
+	}
+
 	void walk(int32_t v, int64_t at, int64_t packet, double now) {
 		Card &card = cards[v];
 		Place &place = card.places[at];
 		const Run run = place.run;
+		int64_t begin = packet;
+		while (packet < run.n && !(place.mask >> packet & 1)) packet++;
+		if (packet > begin) {
+			push(now + (packet - begin) * in.skip, WALK, v, {}, at, packet);
+			return;
+		}
 		if (!room(card)) {
 			card.held = true;
 			card.walk_place = at;
 			card.walk_packet = packet;
 			return;
 		}
+		Frame next = about(run, at, packet);
+		next.stamp = now;
 		if (packet < run.n) {
-			int64_t floats = packet + 1 < run.n ? in.packet : run.last;
-			ask(v, {Frame::DATA, run.row, run.m, floats, at, 0}, now);
+			ask(v, next, now);
+			place.fresh = true;
 			push(now + in.step, WALK, v, {}, at, packet + 1);
 		} else {
 			card.walking = false;
@@ -247,9 +293,36 @@ struct Loop {
 				place.state = Place::EMPTY;
 				enter(v, now);
 			} else {
-				ask(v, {Frame::PROBE, run.row, run.m, run.n, at, 0}, now);
+				ask(v, next, now);
 				place.state = Place::WAITING;
+				place.probed = now;
+				if (place.fresh) place.asked = now;
+				place.fresh = false;
 			}
+			look(v, now);
+		}
+	}
+
+	// An answer does something while its run waits for it, unless its PROBE is just about to go
+	// again. What a BITMAP asks for may be under way if packets left behind the PROBE.
+	bool believed(const Place &place, const Frame &frame) const {
+		return place.state == Place::WAITING && !place.heard && place.run.number == frame.run &&
+		       (frame.kind == Frame::STOP || frame.stamp >= place.asked);
+	}
+
+	void hear(int32_t v, const Frame &frame, double now) {
+		Card &card = cards[v];
+		Place &place = card.places[frame.place];
+		stroll(card, now);
+		place.heard = false;
+		if (card.walking && card.at == frame.place) return;
+		if (frame.kind == Frame::STOP) {
+			place.state = Place::EMPTY;
+			last_stop = moved = now;
+			enter(v, now + in.frees);
+		} else {
+			place.state = Place::SENDING;
+			place.mask = frame.wanted;
 			look(v, now);
 		}
 	}
@@ -388,7 +461,7 @@ struct Loop {
 	// Links
 
 	int32_t at_hop(const Frame &frame, int64_t hop) const {
-		return frame.kind == Frame::STOP ? back(frame.m, hop) : link(frame.m, hop);
+		return frame.answers() ? back(frame.m, hop) : link(frame.m, hop);
 	}
 
 	void pass(const Frame &frame, int64_t hop, double now) {  // the hop's link is through with it
@@ -415,9 +488,9 @@ struct Loop {
 	void take(int32_t v, double now, bool ends = false) {
 		Card &card = cards[v];
 		if (card.taking) return;
-		size_t n = card.entered.size(), chosen = n;
+		size_t n = card.entries.size(), chosen = n;
 		auto offers = [&](size_t k, double since) {
-			const auto &frames = card.entered[(card.port + k) % n];
+			const auto &frames = card.entries[(card.port + k) % n].frames;
 			return !frames.empty() && frames.front().since <= since;
 		};
 		for (size_t k = 1; ends && k < n && chosen == n; k++)  // in the cycle of the last beat
@@ -427,27 +500,40 @@ struct Loop {
 			if (offers(k, now)) chosen = k;
 		if (chosen == n) return;
 		card.port = (card.port + chosen) % n;
-		Frame frame = card.entered[card.port].front();
-		card.entered[card.port].pop_front();
+		Entry &entry = card.entries[card.port];
+		Frame frame = entry.frames.front();
+		entry.frames.pop_front();
 		card.taking = true;
-		card.taken = now + stored(frame);
-		push(now + !at_once + std::max(stored(frame), in.control), LOCATE, v, frame);
+		entry.from = now + !at_once;
+		entry.until = entry.from + stored(frame);
+		if (entry.owed) entry.full = entry.from + in.freed;
+		entry.owed = false;
+		push(entry.from + std::max(stored(frame), in.control), LOCATE, v, frame);
 	}
 
-	// Beats of a port's frames that came whole and are not through. A frame that finds no room
-	// beside them would be lost; here it goes on, and is counted.
-	bool fits(const Card &card, size_t port, const Frame &frame, double now) const {
-		double beats = card.taking && card.port == port ? std::max(0.0, card.taken - now) : 0;
-		for (const Frame &one : card.entered[port]) beats += one.lost ? 0 : stored(one);
-		return beats + stored(frame) <= in.room;
+	// A frame has come whole: whether its port had room for all of it. Beats of one that had not
+	// stay until the next beat has gone, and what begins to come before that is lost, too.
+	bool fits(Entry &entry, const Frame &frame, double now) const {
+		double beat = double(in.n_bytes) / in.port_bytes, begin = now - beat * stored(frame);
+		if (entry.owed || begin < entry.full) return false;
+		double gone = now - in.freed;  // what went in by then
+		double beats = std::clamp(entry.until - gone, 0.0, entry.until - entry.from);
+		for (const Frame &one : entry.frames) beats += stored(one);
+		double more = beats + stored(frame) - in.room - in.ahead;
+		double stops = now - beat * more;  // the first beat without room
+		if (more > 0 && stops > begin) {
+			entry.owed = entry.until + in.freed <= stops;
+			if (!entry.owed) entry.full = std::max(stops, entry.from + in.freed);
+		}
+		return more <= 0;
 	}
 
 	void locate(const Frame &frame, double now) {
 		int32_t from = in.node[frame.row], to = in.dst[frame.m];
-		bool data = frame.kind == Frame::DATA, stop = frame.kind == Frame::STOP;
-		Card &card = cards[stop ? from : to];
+		bool data = frame.kind == Frame::DATA, answer = frame.answers();
+		Card &card = cards[answer ? from : to];
 		// two steps of the locator, then the receiver
-		card.chunk = std::max(now + in.gate, card.chunk) + (stop ? 1 : in.divide);
+		card.chunk = std::max(now + in.gate, card.chunk) + (answer ? 1 : in.divide);
 		card.chunk = std::max(card.chunk, card.place);
 		double turn = card.chunk + (data ? in.divide : 1);
 		if (int64_t(card.located.size()) == in.located) {  // all wait for the receiver
@@ -472,8 +558,10 @@ struct Loop {
 			double leaves = std::max(card.landed + std::min(in.burst, beats(frame)), card.written);
 			card.landed += beats(frame);
 			card.written = leaves + beats(frame);
+			missing[frame.run] &= ~(uint64_t(1) << frame.packet);
+			moved = now;
 			push(card.written + in.land, GOT, frame.m);
-		} else if (stop) {
+		} else if (answer) {
 			auto &heard = card.heard;
 			card.judged = turn + in.hear;
 			if (int64_t(heard.size()) == in.heard) {
@@ -481,11 +569,16 @@ struct Loop {
 				heard.pop_front();
 			}
 			double begin = heard.empty() ? card.judged : std::max(card.judged, heard.back());
-			heard.push_back(begin + in.compare * (frame.place + 1) + 2);
-			push(heard.back() + 1, FREE, from, frame, frame.place);
+			Place &place = card.places[frame.place];
+			bool meant = believed(place, frame);  // else it is compared with all
+			heard.push_back(begin + in.compare * (meant ? frame.place + 1 : in.places) + 2);
+			if (!meant) return;
+			place.heard = true;
+			push(heard.back() + 1, HEAR, from, frame);
 		} else {
 			Frame answer = frame;
-			answer.kind = Frame::STOP;
+			answer.wanted = missing[frame.run];
+			answer.kind = answer.wanted ? Frame::BITMAP : Frame::STOP;
 			int64_t scan = in.reduces[frame.m] ? in.scan : in.scan_down;
 			card.judged = turn + scan + in.per_packet * frame.floats;
 			push(card.judged + in.told, ANSWER, to, answer);
@@ -507,6 +600,7 @@ struct Loop {
 			Event event = events.top();
 			events.pop();
 			double now = event.time;
+			if (now - moved > PATIENCE * in.probe) return;  // PROBEs go sooner than answers come
 			int64_t at = event.at;
 			const Frame &frame = event.frame;
 			switch (event.kind) {
@@ -515,13 +609,20 @@ struct Loop {
 				card.entering = false;
 				card.cut_free = now;
 				stroll(card, now);
-				card.places[empty_place(card)] = {Place::SENDING, card.cut.front()};
+				const Run &run = card.cut.front();
+				card.places[empty_place(card)] = {Place::SENDING, run, all(run.n)};
 				card.cut.pop_front();
 				look(at, now);
 				enter(at, now);
 				break;
 			}
 			case WALK: walk(at, event.place, event.packet, now); break;
+			case LATE:
+				if (now != cards[at].late) break;  // another one is due
+				cards[at].late = 0;
+				stroll(cards[at], now);
+				look(at, now);
+				break;
 			case MADE:
 				cards[at].summing = false;
 				leave(frame, now);
@@ -552,12 +653,14 @@ struct Loop {
 				break;
 			}
 			case CAME: {
-				int32_t v = frame.kind == Frame::STOP ? in.node[frame.row] : in.dst[frame.m];
-				auto &entered = cards[v].entered;
-				if (int64_t(entered.size()) <= in.port[at]) entered.resize(in.port[at] + 1);
-				event.frame.lost = !fits(cards[v], in.port[at], frame, now);
-				out.overruns += frame.lost;
-				entered[in.port[at]].push_back(frame);
+				int32_t v = frame.answers() ? in.node[frame.row] : in.dst[frame.m];
+				auto &entries = cards[v].entries;
+				if (int64_t(entries.size()) <= in.port[at]) entries.resize(in.port[at] + 1);
+				if (!fits(entries[in.port[at]], frame, now)) {
+					out.overruns++;
+					break;
+				}
+				entries[in.port[at]].frames.push_back(frame);
 				if (!cards[v].taking) push(now, TAKE, v);
 				break;
 			}
@@ -573,12 +676,7 @@ struct Loop {
 					if (in.progress(double(out.delivered) / double(in.n_messages))) return;
 				done(at, now);
 				break;
-			case FREE:
-				stroll(cards[at], now);
-				cards[at].places[event.place].state = Place::EMPTY;
-				last_stop = now;
-				enter(at, now + in.frees);
-				break;
+			case HEAR: hear(at, frame, now); break;
 			case FINAL: supply(*this, at, now); break;
 			case DONE:
 				out.delivered++;

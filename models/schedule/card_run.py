@@ -3,17 +3,19 @@
 A row's turn comes as in `gradnic.models.schedule.network_model`. Its messages are cut into runs,
 one after the other; a run takes the first empty one of the sender's places and keeps it until its
 STOP. The walk takes places in turn, a run of packets and its PROBE each, and stays some packets
-ahead of the sums, which all ports share. The framer takes some heads in that order, answers before
-the next of them; it waits for what they head, and where a frame's port has no room for it. A port
-sends what it has stored whole in the order in which it came.
+ahead of the sums, which all ports share; a PROBE without an answer goes again. The framer takes
+some heads in that order, answers before the next of them; it waits for what they head, and where a
+frame's port has no room for it. A port sends what it has stored whole in the order in which it
+came.
 
-On the other side a frame is stored whole at its port. The ports take turns on the way in, a frame
-each, at a word a cycle; behind a pause the one whose turn it was goes first, and others a cycle
-later (hdl/frame/round_robin.py). Behind it locator, receiver and memory take one frame after the
-other. A row's contributions count once they are written. A PROBE is answered when the receiver has
-looked at its packets; the sender hears one answer after the other, which takes the longer the later
-the place of its run is, and the receiver stands still while some wait. Switches pass frames on in
-the order of their coming, without a limit to what waits.
+On the other side a frame is stored whole at its port, or lost where that has no room. The ports
+take turns on the way in, a frame each, at a word a cycle; behind a pause the one whose turn it was
+goes first, and others a cycle later (hdl/frame/round_robin.py). Behind it locator, receiver and
+memory take one frame after the other. A row's contributions count once they are written. A PROBE is
+answered when the receiver has looked at its packets, and where some are missing they go again, made
+anew, with a PROBE behind them. The sender hears one answer after the other, which takes the longer
+the later the place of its run is, and the receiver stands still while some wait. Switches pass
+frames on in the order of their coming, without a limit to what waits.
 
 With INCEPTIONN a packet's sums wait in the compressor until all are there; its head waits for the
 size. On the other side they wait in the decompressor for its verdict, and so does the receiver;
@@ -43,10 +45,10 @@ _LOOP = CompiledLoop(
         "frees",
         "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "tell",
         "control", "gate", "divide", "located", "judge", "hear", "scan", "scan_down", "per_packet",
-        "told", "burst", "land", "taken", "end", "heads", "addressed", "kept", "coded", "compress",
-        "sized", "seen", "plan", "restore", "image",
+        "told", "burst", "land", "taken", "end", "heads", "addressed", "skip", "ahead", "freed",
+        "kept", "coded", "compress", "sized", "seen", "plan", "restore", "image",
     ),
-    ("value", "leaf", "ratio"),
+    ("probe", "value", "leaf", "ratio"),
     {
         "back": np.int32, "speed": np.float64, "latency": np.float64, "source": np.int32,
         "port": np.int32, "cutting": np.int64,
@@ -61,23 +63,28 @@ def run(
     """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for,
     frames that found no room).
 
-    ValueError where links are one-way or a node has fewer ports than links; RuntimeError if there
-    is no C++ compiler.
+    PROBEs go as often as `EthernetCards.probe` says, but no sooner than after two round trips.
+    ValueError where links are one-way or a node has fewer ports than links, or where PROBEs that go
+    sooner than answers come keep the cards from all else; RuntimeError if there is no C++ compiler.
     """
     if topology.reverse is None or topology.port_limited:
         raise ValueError(f"offload cards need two-way links, a port each, not {topology.name}")
     t, cards = traffic, cast(EthernetCards, network.cards)
+    latency = topology.latencies(network.link_latency)
+    probe = max(cards.probe, 4 * max((latency[list(path)].sum() for path in t.paths), default=0))
     given = {
         **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
-        "kept": cards.kept, "port_bytes": cards.port_bytes,
+        "kept": cards.kept, "probe": probe, "port_bytes": cards.port_bytes,
         "run": cards.run, "store": cards.store, "room": cards.room, "n_links": topology.n_links,
         "head": HEAD, "between": WIRE_MORE, "whole": CONTROL, "chunk": t.chunk_floats,
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
         "speed": topology.bandwidth * network.link_bytes_per_cycle,
-        "latency": topology.latencies(network.link_latency), "source": topology.links[:, 0],
+        "latency": latency, "source": topology.links[:, 0],
         "port": _ports(topology), "cutting": _cutting(t),
     }  # fmt: skip
     result, changed = _LOOP.run(t, topology.n_links, given, progress)
+    if result.finish < 0:
+        raise ValueError(f"PROBEs each {probe:g} cycles must not go sooner than answers come")
     return (
         result.finish, result.delivered, result.parked, changed["busy"], changed["need"],
         result.overruns,

@@ -76,7 +76,7 @@ class CardTimes:
 @dataclass(frozen=True)
 class PartTimes:
     """Cycles and sizes of the parts of the same card, as `gradnic.models.schedule.card_run` goes
-    through them, and `gradnic.sim.reproduce.timed_card`, which alone has skip and give.
+    through them, and `gradnic.sim.reproduce.timed_card`, which alone has give.
 
     From the sources. lead, next_peer, next_run : from a message at the splitter to its first run,
     beside the bits of its chunks' numbers and the chunks of a reduce, and from a run to the next
@@ -89,7 +89,9 @@ class PartTimes:
     contributions that wait behind them (hdl/axi/bursts.py). adding : packets that wait for their
     sums (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
     (hdl/offload/packet_sums.py). heads, addressed : that the framer takes ahead, and what each
-    takes (hdl/transport/framer.py). control : framer's and gate's for a frame of a head alone;
+    takes (hdl/transport/framer.py). ahead, freed : beats on their way out of a port's store, beside
+    those in it, and cycles until the place of one that goes in is free, of which 7 until it is
+    offered (hdl/stream/block_fifo.py). control : framer's and gate's for a frame of a head alone;
     others take their beats. divide : each of the locator's two steps, the second of data only
     (hdl/transport/locator.py); located : packets that it is ahead (hdl/offload/core.py). judge,
     hear : the receiver's, of data and of an answer. scan, per_packet : of a PROBE of n packets that
@@ -138,6 +140,8 @@ class PartTimes:
     told: int = 3
     heads: int = 3
     addressed: int = 7
+    ahead: int = 8
+    freed: int = 12
     end: int = 4
 
 
@@ -174,6 +178,17 @@ class Codec:
 
 
 RAW = Codec()
+
+
+def probe_time(n_bytes: int, port_bytes: int) -> int:
+    """Cycles between PROBEs on links of up to some hundred cycles: no sooner than answers come.
+
+    A PROBE waits behind its port's store of whole frames, and so does its answer. One that goes
+    again before the answer to the first came costs the receiver as much again, answers come later
+    still, and each run is asked for ever more often.
+    """
+    frames = NARROW_STORE if port_bytes < n_bytes else 0
+    return 2000 + 2 * frames * -(-(CONTROL + FLOAT * PACKET) // port_bytes)
 
 
 def codec_of(name: str, n_nodes: int) -> Codec:
@@ -235,13 +250,14 @@ class EthernetCards:
     """The nodes of a `gradnic.models.schedule.network_model.Network` that are offload cards.
 
     port_bytes : of a beat at a port, and of its line. run : packets of a run, at most. store :
-    beats that a port stores.
+    beats that a port stores. probe : cycles between PROBEs of a run.
     """
 
     times: CardTimes
     port_bytes: int
     run: int
     store: int
+    probe: int
     coder: CoderTimes
     parts: PartTimes = PartTimes()
     codec: Codec = RAW
@@ -253,7 +269,8 @@ class EthernetCards:
         store = 1 << (frames * -(-LONGEST // (4 * n_lanes)) - 1).bit_length()  # a block RAM's
         turn = CardTimes.turn if SHORT * n_lanes >= PACKET else LONG_TURN
         times = CardTimes(4 * n_lanes, turn=turn)
-        return cls(times, 4 * port_lanes, run, store, CoderTimes.of(n_lanes), codec=codec)
+        coder, probe = CoderTimes.of(n_lanes), probe_time(4 * n_lanes, 4 * port_lanes)
+        return cls(times, 4 * port_lanes, run, store, probe, coder, codec=codec)
 
     @property
     def kept(self) -> int:

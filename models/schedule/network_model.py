@@ -177,7 +177,7 @@ class Result:
     that the most loaded link carried, over what it could have in that time; messages : sent;
     parked_bytes : most that one node held of contributions that waited for their row; overruns :
     frames for which an offload card's port had no room, on average: cards lose them, and send them
-    again after the next PROBE, which `cycles` leave out.
+    again after the next PROBE.
     """
 
     cycles: int

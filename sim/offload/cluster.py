@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from gradnic.hdl.offload.way_out import PORT_FRAMES
 from gradnic.models.offload.cluster import LinkFaults, addresses
 from gradnic.models.offload.codec import Inceptionn, Norms, Thc
 from gradnic.models.offload.plan import Plan
+from gradnic.models.schedule.ethernet_cards import probe_time
 from gradnic.models.thc import worker as thc
 from gradnic.models.transport.tagger import default_dscp
 
@@ -25,7 +25,6 @@ from .cards import JOB, LATE, LAYOUT, PAGE, UNIT, Cards, Rules, dead_paths, rest
 from .library import build
 
 ELEM_BYTES = 4
-FRAME_BYTES = 64 + 352 * ELEM_BYTES + 24  # the longest of raw floats, on the wire
 TENSOR, GEN = 1, 1
 MOST, SLOW = 2_000_000, 100  # cycles of a round, and of each of its elements
 
@@ -385,14 +384,3 @@ class OffloadCluster(Cards):
         for node, source, number, *_ in self._given_up():
             given.setdefault((node, source), []).append(number)
         return {key: np.array(numbers) for key, numbers in given.items()}
-
-
-def probe_time(n_bytes, port_bytes):
-    """Cycles between PROBEs on links of up to some hundred cycles: no sooner than answers come.
-
-    A PROBE waits behind its port's store of whole frames, and so does its answer. One that goes
-    again before the answer to the first came costs the receiver as much again, answers come later
-    still, and each run is asked for ever more often.
-    """
-    frames = PORT_FRAMES if port_bytes < n_bytes else 0
-    return 2000 + 2 * frames * -(-FRAME_BYTES // port_bytes)

@@ -10,13 +10,13 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders, checker
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
+from gradnic.models.schedule.ethernet_cards import probe_time
 from gradnic.models.schedule.topology import parse
 
 from gradnic.errors import Unfinished
 from gradnic.interface.job import ALIGN, TABLES, JobCodec, Kind, Operation
 
 from .cards import PAGE
-from .cluster import probe_time
 from .foreign import Foreign
 from .job_cluster import EVERYTHING, JobCluster
 from .job_figures import input_rate, line_share, nmse, steady_rate, told

@@ -191,8 +191,8 @@ def cosim(
     elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
     "rtt". options : as of `run`.
 
-    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``, without
-    the repair of frames that found no room, ``model_overruns``.
+    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``;
+    ``model_overruns`` are frames that found no room there.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
