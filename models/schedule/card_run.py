@@ -63,7 +63,6 @@ def run(
     """(finish, messages delivered, most floats parked, bytes of links, what rows still wait for,
     frames that found no room).
 
-    PROBEs go as often as `EthernetCards.probe` says, but no sooner than after two round trips.
     ValueError where links are one-way or a node has fewer ports than links, or where PROBEs that go
     sooner than answers come keep the cards from all else; RuntimeError if there is no C++ compiler.
     """
@@ -71,14 +70,15 @@ def run(
         raise ValueError(f"offload cards need two-way links, a port each, not {topology.name}")
     t, cards = traffic, cast(EthernetCards, network.cards)
     latency = topology.latencies(network.link_latency)
-    probe = max(cards.probe, 4 * max((latency[list(path)].sum() for path in t.paths), default=0))
+    speed = topology.bandwidth * network.link_bytes_per_cycle
+    probe = _probe_time(t, cards, latency, speed)
     given = {
         **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
         "kept": cards.kept, "probe": probe, "port_bytes": cards.port_bytes,
         "run": cards.run, "store": cards.store, "room": cards.room, "n_links": topology.n_links,
         "head": HEAD, "between": WIRE_MORE, "whole": CONTROL, "chunk": t.chunk_floats,
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
-        "speed": topology.bandwidth * network.link_bytes_per_cycle,
+        "speed": speed,
         "latency": latency, "source": topology.links[:, 0],
         "port": _ports(topology), "cutting": _cutting(t),
     }  # fmt: skip
@@ -89,6 +89,15 @@ def run(
         result.finish, result.delivered, result.parked, changed["busy"], changed["need"],
         result.overruns,
     )  # fmt: skip
+
+
+def _probe_time(t: Traffic, cards: EthernetCards, latency: np.ndarray, speed: np.ndarray) -> float:
+    """Cycles between PROBEs: as often as the cards are told to, but no sooner than two round trips,
+    and twice the time of a port's store, on links that are longer or slower than those are for.
+    """
+    ways = [list(path) for path in t.paths]
+    store = cards.store * cards.times.n_bytes
+    return max([cards.probe, *(4 * latency[way].sum() + 2 * store / speed[way[0]] for way in ways)])
 
 
 def _cutting(traffic: Traffic) -> np.ndarray:

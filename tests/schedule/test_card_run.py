@@ -235,16 +235,18 @@ def test_probes_go_again(each, cycles):
     assert abs(got / cycles - 1) < 0.005
 
 
-def test_probes_go_no_sooner_than_answers_on_long_links():
-    long = of_offload_card(16, 4, delay=20_000)
+@pytest.mark.parametrize(("delay", "rate"), [(20_000, 16), (10, 0.01)])
+def test_probes_go_no_sooner_than_answers_on_long_and_on_slow_links(delay, rate):
+    card = dataclasses.replace(of_offload_card(16, 4, delay=delay), link_bytes_per_cycle=rate)
     much, default = (run("ring:4", "ring", 1 << 16, one).cycles
-                     for one in (probing_each(long, 80_000), long))  # fmt: skip
+                     for one in (probing_each(card, 1 << 40), card))  # fmt: skip
     assert default == much
 
 
 def test_probes_that_keep_cards_from_all_else_end_the_model():
-    with pytest.raises(ValueError, match="PROBEs each 40 cycles must not go sooner than answers"):
-        run("torus:2x2", "multitree", 1 << 18, probing_each(of_offload_card(16, 4), 40))
+    card = probing_each(of_offload_card(16, 16), 150)
+    with pytest.raises(ValueError, match="PROBEs each 164 cycles must not go sooner than answers"):
+        run("full:4", "multitree", 1 << 18, card, chunks=1)
 
 
 def test_offload_cards_by_hand():
