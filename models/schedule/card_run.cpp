@@ -51,7 +51,7 @@ struct Frame {
 	int32_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
 	int32_t run, packet;  // its run among all, and of data, the packet in it
 	double since = 0;  // its values, or its head, are there
-	double stamp = 0;  // of a PROBE and its answer: when it left
+	double stamp = 0;  // of a PROBE and its answer: when it left; of a root's: when it is decided on
 	uint64_t wanted = 0;  // packets that a BITMAP asks for
 	bool answers() const { return kind == STOP || kind == BITMAP; }
 };
@@ -356,9 +356,17 @@ struct Loop {
 			if (frame.since < UNSIZED) push(frame.since, HEAD, v);
 		}
 		if (!data && card.asked.empty()) return;
+		if (frame.m < 0) frame.stamp = decided(card, now);
 		frame.since = now + in.first + up(in.head, in.n_bytes) - in.taken - in.look;
 		card.asked.push_back(frame);
 		if (data) push(frame.since, READ, v);
+	}
+
+	// The receiver decides on a root's packet before its sums are there, behind what it is at.
+	double decided(const Card &card, double now) const {
+		auto next = std::find_if(card.located.begin(), card.located.end(),
+		                         [&](double turn) { return turn >= now; });
+		return std::max(now, next == card.located.end() ? card.judged : *next) + in.judge;
 	}
 
 	void make(int32_t v, double now) {
@@ -371,7 +379,9 @@ struct Loop {
 		while (!card.asked.empty() && card.asked.front().kind != Frame::DATA);
 		card.summing = true;
 		card.added = contributed(frame);
-		push(now + made(frame), MADE, v, frame);
+		double ends = now + made(frame);  // last sums of a root go where the receiver said
+		if (frame.m < 0) ends = std::max(ends, frame.stamp + beats(frame));
+		push(ends, MADE, v, frame);
 		if (card.held) {
 			card.held = false;
 			push(now, WALK, v, {}, card.walk_place, card.walk_packet);
