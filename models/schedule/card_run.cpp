@@ -99,6 +99,9 @@ struct Card {
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
 	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
+	std::deque<double> roots;  // when packets of a root were decided on whose sums are to come
+	std::deque<Frame> arrived;  // data that wait for those before them
+	double summed = 0, results = 0;  // when the writer of results had a root's sums, and others
 	std::deque<double> located;  // when the receiver took the last packets
 	std::deque<double> heard;  // when the sender is through with the last answers
 	int64_t at = 0, walk_place = 0, walk_packet = 0;
@@ -356,7 +359,7 @@ struct Loop {
 			if (frame.since < UNSIZED) push(frame.since, HEAD, v);
 		}
 		if (!data && card.asked.empty()) return;
-		if (frame.m < 0) frame.stamp = decided(card, now);
+		if (frame.m < 0) card.roots.push_back(frame.stamp = decided(card, now));
 		frame.since = now + in.first + up(in.head, in.n_bytes) - in.taken - in.look;
 		card.asked.push_back(frame);
 		if (data) push(frame.since, READ, v);
@@ -380,7 +383,7 @@ struct Loop {
 		card.summing = true;
 		card.added = contributed(frame);
 		double ends = now + made(frame);  // last sums of a root go where the receiver said
-		if (frame.m < 0) ends = std::max(ends, frame.stamp + beats(frame));
+		if (frame.m < 0) ends = std::max(ends, std::max(frame.stamp, card.results) + beats(frame));
 		push(ends, MADE, v, frame);
 		if (card.held) {
 			card.held = false;
@@ -393,6 +396,9 @@ struct Loop {
 		Card &card = cards[v];
 		if (frame.m < 0) {
 			card.judged = std::max(card.judged, now) + in.judge;
+			card.roots.pop_front();
+			card.summed = now;
+			settle(card);
 			double own = in.own + in.coded * in.image;
 			if (!--left_own[frame.row]) push(now + own, FINAL, in.terminal[frame.row]);
 			return;
@@ -538,6 +544,25 @@ struct Loop {
 		return more <= 0;
 	}
 
+	// Results and a root's sums are written in the order in which they were decided on; what comes
+	// behind a result waits, too.
+	void settle(Card &card) {
+		while (!card.arrived.empty()) {
+			Frame frame = card.arrived.front();
+			bool result = !in.reduces[frame.m];
+			if (result && !card.roots.empty() && card.roots.front() <= frame.stamp) return;
+			card.arrived.pop_front();
+			card.landed = std::max(frame.since, card.landed);
+			if (result) card.landed = std::max(card.landed, card.summed);
+			// a burst goes on once it is whole
+			double leaves = std::max(card.landed + std::min(in.burst, beats(frame)), card.written);
+			card.landed += beats(frame);
+			card.written = leaves + beats(frame);
+			if (result) card.results = card.landed;
+			push(card.written + in.land, GOT, frame.m);
+		}
+	}
+
 	void locate(const Frame &frame, double now) {
 		int32_t from = in.node[frame.row], to = in.dst[frame.m];
 		bool data = frame.kind == Frame::DATA, answer = frame.answers();
@@ -556,21 +581,21 @@ struct Loop {
 		card.located.push_back(turn);
 		if (data) {
 			card.judged = turn + in.judge;
+			Frame values = frame;
+			values.since = 0;
 			if (in.coded) {  // its verdict, then its values
 				card.passed = std::max(now + in.gate + in.seen, card.passed);
 				card.planned = std::max(card.passed + in.plan, card.planned) + beats(frame);
 				card.passed += up(payload(frame), in.n_bytes);
 				card.judged = std::max(card.judged - HEARD, card.planned) + HEARD + 1;
-				card.landed = std::max(card.landed, card.planned + in.restore);
+				values.since = card.planned + in.restore;
 			}
-			card.landed = std::max(card.judged, card.landed);
-			// a burst goes on once it is whole
-			double leaves = std::max(card.landed + std::min(in.burst, beats(frame)), card.written);
-			card.landed += beats(frame);
-			card.written = leaves + beats(frame);
+			values.since = std::max(values.since, card.judged);
+			values.stamp = card.judged;
 			missing[frame.run] &= ~(uint64_t(1) << frame.packet);
 			moved = now;
-			push(card.written + in.land, GOT, frame.m);
+			card.arrived.push_back(values);
+			settle(card);
 		} else if (answer) {
 			auto &heard = card.heard;
 			card.judged = turn + in.hear;
