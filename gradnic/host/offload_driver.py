@@ -369,7 +369,13 @@ class OffloadDriver(Driver):
         whatever the tensor: packets of other rounds are told by it.
         ValueError if the card was built without the round's codec, or for smaller packets, or if g
         of THC is odd where a neighbor may lose something: what is filled in would be half a level.
+        RuntimeError if a round is under way, such as that of a host that was killed: this one would
+        never end, and packets of the one before would be taken for its own.
         """
+        if self.get("status")["running"]:
+            raise RuntimeError(
+                "a round is under way, which a host before may have left: reset the card"
+            )
         codec = self.get("codec")
         for name, bit, needed in (
             ("THC", "thc", codec["thc"] or codec["norm"]),

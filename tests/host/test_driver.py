@@ -182,6 +182,14 @@ def test_a_card_without_a_codec_refuses_its_rounds(words, settings, name, bit):
     card.start(3, 9)
 
 
+def test_no_round_begins_in_the_middle_of_another(words):
+    card = OffloadDriver(words.read, words.write, base=0x2000)
+    words.words[offload.REGISTERS["status"].offset] = 1  # a host was killed
+    with pytest.raises(RuntimeError, match="a round is under way, which a host before may have"):
+        card.start(3, 9)
+    assert not [entry for entry in words.log if entry[0] == "write"]
+
+
 def test_levels_that_have_no_half_begin_no_round_where_packets_may_miss(words):
     card = OffloadDriver(words.read, words.write, base=0x2000)
     words.words[offload.REGISTERS["status"].offset] = 0x100
