@@ -26,6 +26,7 @@ NAMES = {  # of attributes, in small letters without blanks, - and _; the first 
     "latency": ("latency", "delay", "linklatency", "linkdelay"),
 }  # fmt: skip
 _LIKE_A_RATE = re.compile("weight|speed|rate|band|bw|bps|capacit|throughput")
+_LIKE_A_LATENCY = re.compile("latenc|delay")
 _SWITCHES = {
     "sw",
     "tor",
@@ -240,6 +241,13 @@ def _numbered(vertices, pairs, directed, *, in_bytes=False):
             raise ValueError(
                 f"links differ in {name!r}, which may be a bandwidth or a distance: name it "
                 "'bandwidth' or 'latency', or give links a 'bandwidth'"
+            )
+    for a, b, values in pairs:
+        said = sorted(name for name, value in values.items() if name and value is not None)
+        names = () if _first(values, NAMES["latency"]) else said
+        for name in (n for n in names if _LIKE_A_LATENCY.search(_spelled(n))):
+            raise ValueError(
+                f"link {a}-{b} has {name!r}: name it 'latency' or 'delay', which count in cycles"
             )
     linked = {v for row in rows for v in row[:2]}
     alone = [v for v, switch in vertices if number[v] not in linked and not switch]

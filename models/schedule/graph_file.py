@@ -21,6 +21,7 @@ _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "its newer form has four lists: topology, npus_count, bandwidth, latency",
 }
 _NS3_LINK = re.compile(r"^[ \t]*\d+[ \t]+\d+[ \t]+[\d.]+[A-Za-z/]+(\s|$)", re.MULTILINE)
+_NAME = re.compile(r"\w(.*[\w)\]])?")  # of a vertex: other formats have commas, arrows ...
 _HTSIM = {  # its files of a network and of traffic, by the key behind their number of nodes
     "tiers": "htsim's topology has tiers, no links: give `a b bandwidth latency` lines, or "
     "fattree:ARITYxLEVELS for a full one whose links are alike",
@@ -61,10 +62,10 @@ def read(path: str) -> Graph:
     be left out, and the switches that add or copy what passes. Other keys are a ValueError.
     Edge list: one ``a b [bandwidth [latency]]`` a line, both directions, # for comments, and
     ``switch v ... [+sum] [+multicast]`` lines that mark switches, and what they can; without one,
-    no vertex may be called switch, leaf or the like unless all are. Vertices are numbers or names;
-    nodes are numbered in order of their number or first mention, switches after them. Characters
-    that nobody sees, such as a byte order mark, count for nothing. ValueError
-    names the bad line.
+    no vertex may be called switch, leaf or the like unless all are. Vertices are numbers, or names
+    that begin with a letter, digit or _ and end with one, or with a closing bracket; nodes are
+    numbered in order of their number or first mention, switches after them. Characters that nobody
+    sees, such as a byte order mark, count for nothing. ValueError names the bad line.
     And what other programs write: NetworkX's node-link JSON and GraphML, ASTRA-sim's analytical
     (.yml or JSON) and ns-3 networks, see `foreign_graphs`.
     """
@@ -101,7 +102,7 @@ def read(path: str) -> Graph:
             continue
         try:
             rows.append((words[0], words[1], *map(number_of, words[2:4])))
-            if len(words) > 4 or words[0].endswith(":"):  # key: value, or a list of neighbors
+            if len(words) > 4 or not all(map(_NAME.fullmatch, words[:2])):
                 raise ValueError
         except (IndexError, ValueError):
             raise ValueError(
@@ -134,7 +135,7 @@ def _foreign(path: str, text: str) -> Callable[[str], foreign_graphs.Found] | No
         raise ValueError(
             f"file:{path}: {suffix} is not read; networkx.write_graphml writes what is"
         )
-    if suffix == ".graphml" or text.lstrip().startswith(("<?xml", "<graphml")):
+    if suffix == ".graphml" or text.lstrip().startswith("<"):
         return foreign_graphs.of_graphml
     if suffix in (".yml", ".yaml") or re.search(r"^npus_count[ \t]*:", text, re.MULTILINE):
         return foreign_graphs.of_astra_analytical

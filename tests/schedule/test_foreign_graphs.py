@@ -461,6 +461,17 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.txt", "3 2 2 -1 1 H100\n2\n0 1 1Gbps 1ns 0", "0 switches or more, not -1"),
         ("x.json", '{"nodes": 2, "links": [], "links": [[0, 1]]}', "key 'links' comes twice"),
         ("x.json", '{"nodes": [{"id": 0, "id": 1}], "links": []}', "key 'id' comes twice"),
+        ("x.xml", '<algo name="ring" ngpus="4"/>', "no GraphML, but <algo>"),
+        ("x.txt", "0, 1\n1, 2\n0, 2\n", "line 1: 'a b .*, not '0, 1'"),
+        ("x.txt", "0 1\n0 -> 1\n", "line 2: 'a b .*, not '0 -> 1'"),
+        ("x.txt", "(0) (1)\n", "line 1: 'a b .*, not '.0. .1.'"),
+        ("x.json", "[0, 1]", r"line 1: 'a b .*, not '\[0, 1\]'"),
+        (
+            "x.json",
+            '{"nodes": [{"id": 0}, {"id": 1}], "links": '
+            '[{"source": 0, "target": 1, "latency_ns": 500, "weight": 1}]}',
+            "link 0-1 has 'latency_ns': name it 'latency' or 'delay', which count in cycles",
+        ),
         ("x.col", "c from a book\np edge 3 2\ne 1 2\ne 2 3", "x.col: DIMACS is not read"),
         ("x.txt", "e 1 2\n\ne 2 3\n", "x.txt: DIMACS is not read"),
         ("x.txt", "p sp 3 2\nc\na 1 2 4\na 2 3 5\n", "x.txt: DIMACS is not read"),
