@@ -39,13 +39,17 @@ def command(lanes, floats, stalls, jobs, seed, json_file):
     screen = console(json_file)
     settings = {"seed": seed, "stalls": stalls}
     with Progress() as progress:
-        task = progress.add_task("floats", total=None)
+        task = progress.add_task(f"building the chain, {lanes} lanes", total=None)
+
+        def show(done, total):
+            progress.update(task, description="floats", completed=done, total=total)
+
         try:
             result = chain.run(
                 n_lanes=lanes,
                 n_floats=floats,
                 jobs=jobs,
-                progress=lambda done, total: progress.update(task, completed=done, total=total),
+                progress=show,
                 **settings,
             )
         except AssertionError as difference:

@@ -74,7 +74,8 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
     results = {}
     with Progress() as progress:
         for codec, own in options.items():
-            task = progress.add_task(codec, total=epochs)
+            total = train.iterations(epochs, workers, batch)
+            task = progress.add_task(f"{codec}, iterations", total=total)
             results[codec] = train.run(
                 codec,
                 epochs=epochs,
@@ -84,7 +85,7 @@ def command(codecs, epochs, workers, batch, loss, rate, seed, json_file, **chose
                 rate=rate,
                 seed=seed,
                 options=own,
-                on_epoch=lambda row, task=task: progress.update(task, completed=row.epoch),
+                on_iteration=lambda i, task=task: progress.update(task, completed=i),
             )
     lines = [
         (codec, row.epoch, row.loss, row.accuracy, row.nmse, row.wire_ratio, row.skipped)

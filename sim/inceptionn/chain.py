@@ -204,7 +204,7 @@ def _coded_rows(bulk, sizes, coded, lane_bytes):
 def run(*, n_lanes=16, n_floats=100_000_000, jobs=None, stalls=0, seed=1, progress=None):
     """Play rounds until `n_floats` have gone through; `jobs` threads, default one a core.
 
-    progress : called with (floats done, floats in all).
+    progress : called with (floats done, floats in all), first when the model is compiled.
 
     Returns a dict: ``n_lanes floats cycles seconds floats_per_s circuit_floats_per_s``. Seconds are
     those of processors, of all threads, the same as elapsed time of one thread on a quiet machine;
@@ -215,6 +215,8 @@ def run(*, n_lanes=16, n_floats=100_000_000, jobs=None, stalls=0, seed=1, progre
     jobs = jobs or os.cpu_count() or 1
     done = cycles = number = 0
     in_circuit = 0.0
+    if progress:
+        progress(0, n_floats)
     start = time.process_time()
     with ThreadPoolExecutor(jobs) as pool:
         while done < n_floats:

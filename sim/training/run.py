@@ -41,6 +41,11 @@ def check(codec, n_workers, batch, options):
     train_codecs.make(codec, n_workers, options)
 
 
+def iterations(epochs, n_workers, batch, task=training.PERCEPTRON):
+    """How many iterations `run` takes: what is left of an epoch's samples is not used."""
+    return epochs * max(1, task.n_train // (n_workers * batch) if n_workers * batch else 0)
+
+
 def run(
     codec,
     *,
@@ -95,9 +100,8 @@ def run(
         if on_epoch:
             on_epoch(row)
 
-    per_epoch = n_train // (n_workers * batch) if n_workers * batch else 0
     training.train(
-        [max(1, per_epoch) * epochs],
+        [iterations(epochs, n_workers, batch, task)],
         n_workers=n_workers,
         batch=batch,
         loss=loss,

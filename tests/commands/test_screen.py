@@ -6,8 +6,11 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from gradnic.sim.inceptionn import chain
 
 from gradnic import cli, output, progress, quantities
+from gradnic.commands import chain as chain_command
+from gradnic.commands import train as train_command
 
 
 def gradnic(words, **environment):
@@ -103,6 +106,41 @@ def test_counts_are_whole_in_progress(done, total, text):
         task = bar.add_task("frames", total=total)
         bar.update(task, completed=done)
         assert progress.line_of(bar.tasks[0]) == f"frames, {text}, 0 s"
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Every line that a command's progress could be told by, without its seconds."""
+    lines = []
+
+    class Watched(progress.Progress):
+        def add_task(self, *args, **fields):
+            task = super().add_task(*args, **fields)
+            lines.append(progress.line_of(self.tasks[task]))
+            return task
+
+        def update(self, task, **fields):
+            super().update(task, **fields)
+            lines.append(progress.line_of(self.tasks[task]))
+
+    for command in chain_command, train_command:
+        monkeypatch.setattr(command, "Progress", Watched)
+    return lambda: [line.rpartition(", ")[0] for line in lines]
+
+
+def test_training_is_told_by_iterations(told):
+    done = gradnic("train --codec none --epochs 2 --workers 4 --batch 500")
+    assert done.exit_code == 0, done.output
+    assert told() == [f"none, iterations, {i} of 4" for i in range(5)]
+
+
+def test_a_chain_tells_its_share_once_it_is_built(told, monkeypatch):
+    monkeypatch.setattr(chain, "chain", lambda n_lanes: None)
+    monkeypatch.setattr(chain, "play", lambda *args, **options: (400, 10, 0.001))
+    done = gradnic("chain --lanes 4 --floats 1000 --jobs 1")
+    assert done.exit_code == 0, done.output
+    shares = [f"floats, {n} of 1,000" for n in ("0", "400", "800", "1,000")]
+    assert told() == ["building the chain, 4 lanes", *shares]
 
 
 def test_short_work_says_nothing(capsys):
