@@ -50,12 +50,12 @@ _RATE = {  # of ns-3, b for bits and B for bytes, in bytes a nanosecond
 }
 _TIME = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
-Found = tuple[int, int, list[tuple], bool, bool]  # of a graph: see `of_node_link`
+Found = tuple[int, int, list[tuple], bool, bool, tuple]  # of a graph: see `of_node_link`
 
 
 def of_node_link(graph: dict) -> Found:
-    """(n_nodes, n_switches, rows, directed, whether bandwidths have a unit) of NetworkX's
-    node-link data, a dict.
+    """(n_nodes, n_switches, rows, directed, whether bandwidths have a unit, vertices as the file
+    calls them) of NetworkX's node-link data, a dict.
 
     A vertex with a true ``switch``, or whose ``type`` or ``role`` says switch, router or the like,
     is one; links may have ``bandwidth`` and ``latency``. `NAMES` has what else these are called;
@@ -254,7 +254,7 @@ def _numbered(vertices, pairs, directed, *, in_bytes=False):
     if alone and len(order) > 1:
         raise ValueError(f"node {alone[0]!r} has no link")
     n_switches = sum(switch for _, switch in vertices)
-    return len(order) - n_switches, n_switches, rows, directed, in_bytes
+    return len(order) - n_switches, n_switches, rows, directed, in_bytes, tuple(order)
 
 
 def _finite(value):
@@ -339,7 +339,7 @@ def of_astra_analytical(text: str) -> Found:
             else:
                 raise ValueError(f"topology must be Ring, FullyConnected or Switch, not {kind!r}")
         stride *= count
-    return n, switch - n, rows, False, True
+    return n, switch - n, rows, False, True, ()
 
 
 def _read(name, read, word):

@@ -34,7 +34,7 @@ class Graph:
     """What a file says. rows : (a, b, bandwidth, latency), each link once, sorted; 1 and NaN where
     the file leaves it out, and `left_out` counts the bandwidths that it does. ports : int or None.
     sums, multicasts : switches that can, ascending. in_bytes : bandwidths are bytes a cycle at
-    1 GHz, not relative to each other.
+    1 GHz, not relative to each other. names : of vertices, where they are not their numbers.
     """
 
     n_nodes: int
@@ -45,6 +45,7 @@ class Graph:
     sums: tuple = ()
     multicasts: tuple = ()
     in_bytes: bool = False
+    names: tuple = ()
 
 
 def check_abilities(name: str, words: Sequence[str]) -> None:
@@ -77,10 +78,12 @@ def read(path: str) -> Graph:
     foreign = _foreign(path, text)
     if foreign:
         try:
-            n_nodes, n_switches, rows, directed, in_bytes = foreign(text)
+            n_nodes, n_switches, rows, directed, in_bytes, order = foreign(text)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return _graph(name, n_nodes, n_switches, rows, None, directed, in_bytes=in_bytes)
+        return _graph(
+            name, n_nodes, n_switches, rows, None, directed, in_bytes=in_bytes, order=order
+        )
     if text.lstrip().startswith("{"):
         return _of_json(name, text)
     if _dimacs(text):
@@ -125,7 +128,9 @@ def read(path: str) -> Graph:
     number = {v: i for i, v in enumerate(nodes + [v for v in seen if v in marked])}
     rows = [(number[a], number[b], *rest) for a, b, *rest in rows]
     able = [sorted({number[v] for v in able[word]}) for word in ABILITIES]
-    return _graph(name, len(nodes), len(seen) - len(nodes), rows, None, False, able)
+    return _graph(
+        name, len(nodes), len(seen) - len(nodes), rows, None, False, able, order=tuple(number)
+    )
 
 
 def _foreign(path: str, text: str) -> Callable[[str], foreign_graphs.Found] | None:
@@ -217,12 +222,14 @@ def _of_json(name: str, text: str) -> Graph:
 
 def _graph(
     name: str, n_nodes: int, n_switches: int, rows: Sequence[tuple], ports: int | None,
-    directed: bool, able: Sequence = ((), ()), *, in_bytes: bool = False,
+    directed: bool, able: Sequence = ((), ()), *, in_bytes: bool = False, order: tuple = (),
 ) -> Graph:  # fmt: skip
+    names = () if order == tuple(range(len(order))) else tuple(map(str, order))
     for row in rows:
         if len(row) == 4 and not 0 <= row[3] <= LATENCY:
+            a, b = (names[v] if names else v for v in row[:2])
             raise ValueError(
-                f"{name}: latency of link {row[0]}-{row[1]} must be 0 to {LATENCY:g} cycles, "
+                f"{name}: latency of link {a}-{b} must be 0 to {LATENCY:g} cycles, "
                 f"not {apart(row[3], LATENCY)}"
             )
     filled = [tuple(row) + (1.0, math.nan)[len(row) - 2 :] for row in rows]
@@ -231,5 +238,6 @@ def _graph(
     filled.sort(key=lambda row: row[:2])
     left_out = sum(len(row) == 2 for row in rows)
     return Graph(
-        n_nodes, n_switches, filled, left_out, ports, tuple(able[0]), tuple(able[1]), in_bytes
-    )
+        n_nodes, n_switches, filled, left_out, ports, tuple(able[0]), tuple(able[1]), in_bytes,
+        names,
+    )  # fmt: skip

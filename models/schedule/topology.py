@@ -51,6 +51,8 @@ class Topology:
     bytes_per_cycle : float or None
         Of the slowest link, at 1 GHz, where the graph's file has a unit. Given: what a bandwidth of
         1 means.
+    labels : tuple of str
+        What messages call vertices, as their file does; (): their numbers.
 
     Raises ValueError for fewer than 2 nodes, foreign vertices, loops, duplicates, bandwidths that
     are not positive, and graphs in which some node cannot reach some other.
@@ -69,6 +71,7 @@ class Topology:
     multicasts: tuple = ()
     helpers: int = 0
     bytes_per_cycle: float | None = None
+    labels: tuple = ()
 
     def __post_init__(self) -> None:
         links = np.asarray(self.links, np.int32).reshape(-1, 2)
@@ -76,17 +79,19 @@ class Topology:
             raise ValueError(
                 f"{self.name}: an all-reduce needs 2 nodes or more, not {self.n_nodes}"
             )
-        _check_links(self.name, links, self.n_vertices)
+        called = self.labels or range(self.n_vertices)
+        _check_links(self.name, links, called)
         bandwidth = np.ones(len(links)) if self.bandwidth is None else self.bandwidth
         bandwidth = np.asarray(bandwidth, np.float64)
         bad = np.flatnonzero(_strange(bandwidth))
         if len(bad):
             (a, b), rate = links[bad[0]], bandwidth[bad[0]]
             raise ValueError(
-                f"{self.name}: bandwidth of link {a}-{b} must be {1 / BANDWIDTH:g} to "
-                f"{BANDWIDTH:g}, not {apart(rate, BANDWIDTH if rate > 1 else 1 / BANDWIDTH)}"
+                f"{self.name}: bandwidth of link {called[a]}-{called[b]} must be "
+                f"{1 / BANDWIDTH:g} to {BANDWIDTH:g}, not "
+                f"{apart(rate, BANDWIDTH if rate > 1 else 1 / BANDWIDTH)}"
             )
-        _check_span(self.name, links, bandwidth)
+        _check_span(self.name, links, bandwidth, called)
         if self.bytes_per_cycle is not None:
             slowest = float(self.bytes_per_cycle * bandwidth.min())
             object.__setattr__(self, "bytes_per_cycle", slowest)
@@ -184,7 +189,7 @@ class Topology:
         return Topology(
             f"{self.name} reversed", self.n_nodes, self.n_switches, self.links[:, ::-1],
             self.bandwidth, self.latency, self.ports, self.shape, self.wrap, self.sums,
-            self.multicasts, bytes_per_cycle=self.bytes_per_cycle,
+            self.multicasts, bytes_per_cycle=self.bytes_per_cycle, labels=self.labels,
         )  # fmt: skip
 
     def without(
@@ -223,10 +228,13 @@ class Topology:
             sums=tuple(new[v] for v in self.sums if v in new),
             multicasts=tuple(new[v] for v in self.multicasts if v in new),
             bytes_per_cycle=self.bytes_per_cycle,
+            labels=tuple(self.labels[v] if self.labels else str(v) for v in kept),
         )  # fmt: skip
 
 
-def _check_links(name: str, links: np.ndarray, n_vertices: int) -> None:
+def _check_links(name: str, links: np.ndarray, called: Sequence) -> None:
+    """called : of each vertex, what messages call it."""
+    n_vertices = len(called)
     if len(links) == 0:
         raise ValueError(f"{name} has no links")
     outside = links[(links < 0) | (links >= n_vertices)]
@@ -234,11 +242,13 @@ def _check_links(name: str, links: np.ndarray, n_vertices: int) -> None:
         raise ValueError(f"{name}: vertices are 0 to {n_vertices - 1}, a link names {outside[0]}")
     loops = np.flatnonzero(links[:, 0] == links[:, 1])
     if len(loops):
-        raise ValueError(f"{name}: vertex {links[loops[0], 0]} has a link to itself")
+        raise ValueError(f"{name}: vertex {called[links[loops[0], 0]]} has a link to itself")
     pairs, counts = np.unique(links, axis=0, return_counts=True)
     if counts.max() > 1:
         a, b = pairs[counts.argmax()]
-        raise ValueError(f"{name}: link {a}-{b} is listed twice; add up the bandwidth instead")
+        raise ValueError(
+            f"{name}: link {called[a]}-{called[b]} is listed twice; add up the bandwidth instead"
+        )
 
 
 def _strange(bandwidth: np.ndarray) -> np.ndarray:
@@ -246,14 +256,18 @@ def _strange(bandwidth: np.ndarray) -> np.ndarray:
     return ~((bandwidth >= 1 / BANDWIDTH) & (bandwidth <= BANDWIDTH))
 
 
-def _check_span(name: str, links: np.ndarray, bandwidth: np.ndarray, left_out: int = 0) -> None:
+def _check_span(
+    name: str, links: np.ndarray, bandwidth: np.ndarray, called: Sequence, left_out: int = 0
+) -> None:
     """Bandwidths must be within a factor that bounds and schedules can bear."""
     if not len(bandwidth) or _strange(bandwidth).any():
         return  # told elsewhere
     low, high = int(bandwidth.argmin()), int(bandwidth.argmax())
     if bandwidth[high] <= MAX_SPAN * bandwidth[low]:
         return
-    few, many = (f"{bandwidth[i]:g} ({links[i, 0]}-{links[i, 1]})" for i in (low, high))
+    few, many = (
+        f"{bandwidth[i]:g} ({called[links[i, 0]]}-{called[links[i, 1]]})" for i in (low, high)
+    )
     why = f"; {left_out} link(s) leave it out, which means 1" if left_out else ""
     raise ValueError(
         f"{name}: bandwidths must be within a factor of {MAX_SPAN} of each other, not "
@@ -287,13 +301,15 @@ def _check_connected(topology: "Topology") -> None:
             seen[front] = True
         lost = np.flatnonzero(~seen[: topology.n_nodes])
         if len(lost):
-            pair = (
-                f"{0} cannot reach node {lost[0]}" if forward else f"{lost[0]} cannot reach node 0"
-            )
+            called = topology.labels or range(topology.n_vertices)
+            a, b = (0, lost[0]) if forward else (lost[0], 0)
             there = set(map(tuple, topology.links.tolist()))
             one_way = sum(pair[::-1] not in there for pair in there)
             why = f"; {one_way} of its links go one way only" if one_way else ""
-            raise ValueError(f"{topology.name} is disconnected: node {pair}{why}")
+            raise ValueError(
+                f"{topology.name} is disconnected: node {called[a]} cannot reach node "
+                f"{called[b]}{why}"
+            )
 
 
 def _both(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -420,12 +436,15 @@ def load(path: str) -> Topology:
     bandwidth = np.array([row[2] for row in graph.rows], np.float64)
     links = np.array([row[:2] for row in graph.rows], np.int64).reshape(-1, 2)
     latency = np.array([row[3] for row in graph.rows])
-    _check_span(name, links, bandwidth, graph.left_out)
+    called = graph.names or range(graph.n_nodes + graph.n_switches)
+    if links.size and 0 <= links.min() <= links.max() < len(called):  # else told elsewhere
+        _check_span(name, links, bandwidth, called, graph.left_out)
     return Topology(
         name, graph.n_nodes, graph.n_switches, links, bandwidth,
         None if np.isnan(latency).all() else latency, graph.ports,  # type: ignore[arg-type]
         sums=graph.sums,
         multicasts=graph.multicasts, bytes_per_cycle=1.0 if graph.in_bytes else None,
+        labels=graph.names,
     )  # fmt: skip
 
 

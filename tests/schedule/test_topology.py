@@ -236,6 +236,13 @@ def test_bandwidths_count_in_slowest_links(tmp_path):
             "0 1 2000000\n1 2\n",
             r"factor of 1048576 .*, not 1 .1-2. and 2e.06 .0-1.; 1 link",
         ),
+        ("gpu7 s\nb s\ngpu7 s\nswitch s\n", "link gpu7-s is listed twice; add up"),
+        ("gpu7 b -3\nb c 1\n", "bandwidth of link gpu7-b must be 1e-15 to"),
+        ("a b 1\nb c 1e9\n", r"of each other, not 1 .a-b. and 1e.09 .b-c.$"),
+        ("a b\nc d\n", "is disconnected: node a cannot reach node c$"),
+        ("a b 1 -2\n", "latency of link a-b must be 0 to 1e.09 cycles, not -2"),
+        ("a a\na b\n", "vertex a has a link to itself"),
+        ("5 9\n7 8\n", "is disconnected: node 5 cannot reach node 7$"),
         ("0 1 2000000\n1 2 1\n", r"of each other, not 1 .1-2. and 2e.06 .0-1.$"),
     ],
 )
@@ -327,6 +334,11 @@ def test_dead_parts_leave_a_smaller_connected_machine():
         t.without(dead_nodes=[16])
     with pytest.raises(ValueError, match="disconnected"):
         parse("mesh:1x5").without(dead_links=[(2, 3)])
+
+
+def test_what_is_cut_off_is_told_by_the_numbers_of_before():
+    with pytest.raises(ValueError, match=r"is disconnected: node 1 cannot reach node 2$"):
+        parse("mesh:2x3").without([(1, 2), (1, 4)], [0])
 
 
 def test_one_way_links_have_no_reverse():
