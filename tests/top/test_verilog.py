@@ -294,7 +294,7 @@ def test_list_names_every_preset():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--preset", "polish"], "Error: preset must be one of inline4, inline8, "),
+        (["--preset", "polish"], "Error: --preset must be one of inline4, inline8, "),
         (["--preset", "inline8", "--set", "n_lanes=12"], "n_lanes must be 4, 8, 16 or 32, not 12"),
         (["--preset", "inline8", "--set", "n_lanes=x"], "n_lanes must be a number, not 'x'"),
         (["--preset", "inline8", "--set", "lanes=8"], "must be set as n_lanes=… or meta_width=…"),
