@@ -463,7 +463,7 @@ def test_cost_places_nothing(adder_block, tmp_path):
     [
         (["divider"], "block must be one of adder, not 'divider'"),
         (["adder", "--lanes", "5"], "--lanes must be 4, 8, 16 or 32, not 5"),
-        (["adder", "--lanes", "16"], "n_lanes must be 4 or 8, not 16"),
+        (["adder", "--lanes", "16"], "--lanes must be 4 or 8, not 16"),
         (["adder", "--seeds", "0"], "--seeds must be 1 to 1,000, not 0"),
         (["adder", "--jobs", "0"], "--jobs must be 1 to 1,024, not 0"),
         (["adder", "--device", "1k"], "--device must be 12k, 25k, 45k or 85k, not 1k"),
