@@ -343,7 +343,7 @@ struct Run {
 			double begin = std::max(stage.at, stage.supply.front().since);
 			if (!stage.debt) begin = std::max(begin, stage.line.front().since);
 			if (begin > now) {
-				if (begin > stage.at && in.mixed[place]) give_way(stage, now);
+				if (begin > stage.at && in.mixed[place] && !give_way(stage, now)) begin = stage.at;
 				look_at(stage, begin);
 				return;
 			}
@@ -359,7 +359,8 @@ struct Run {
 			}
 			pass(stage, now);
 		}
-		if (stage.left > LEAST && in.mixed[place]) give_way(stage, now);
+		if (stage.left > LEAST && in.mixed[place] && !give_way(stage, now))
+			look_at(stage, stage.at);
 	}
 
 	void look_at(Stage &stage, double time) {
@@ -368,13 +369,13 @@ struct Run {
 		events.push({time, PART, stage.hop, stage.m, 0});
 	}
 
-	void give_way(Stage &stage, double now) {
-		if (stage.at > now) {
-			look_at(stage, stage.at);
-		} else if (stage.on) {
+	bool give_way(Stage &stage, double now) {
+		if (stage.at > now) return false;
+		if (stage.on) {
 			stage.on = false;
 			events.push({now, RELEASE, stage.place, stage.m, stage.share});
 		}
+		return true;
 	}
 
 	void pass(Stage &stage, double now) {
@@ -524,6 +525,7 @@ struct Run {
 				auto found = worms.find(m);
 				if (found == worms.end()) continue;
 				Stage &stage = found->second[event.place];
+				if (stage.due != now) continue;
 				stage.due = -1;
 				go(stage, now);
 			} else if (event.kind == READY) {

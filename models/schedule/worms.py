@@ -110,8 +110,8 @@ class Worms:
         self._serve(place, now)
 
     def part(self, m: int, hop: int, now: float) -> None:
-        """Stage `hop` of message m looks again."""
-        if m in self._worms:
+        """Stage `hop` of message m looks again, unless it is to at another time by now."""
+        if m in self._worms and self._worms[m][hop].due == now:
             stage = self._worms[m][hop]
             stage.due = -1.0
             self._go(stage, now)
@@ -278,10 +278,8 @@ class Worms:
                 begin = max(begin, stage.line[0][0])
             if begin > now:
                 if begin > stage.at and self._mixed[place]:
-                    self._give_way(stage, now)
-                if stage.due != begin:
-                    stage.due = begin
-                    self._push((begin, PART, stage.m, stage.hop))
+                    begin = self._give_way(stage, now) or begin
+                self._look_at(stage, begin)
                 return
             if not stage.on:
                 if stage.halted:
@@ -293,18 +291,25 @@ class Worms:
                 self._room[place] -= stage.share
                 stage.on = True
             self._pass(stage, now)
-        if stage.left > _LEAST and self._mixed[place]:
-            self._give_way(stage, now)
+        if stage.left > _LEAST and self._mixed[place] and (end := self._give_way(stage, now)):
+            self._look_at(stage, end)
 
     def _give_way(self, stage, now):
-        """A worm that waits lets those of other virtual channels use the place."""
+        """A worm that waits lets those of other virtual channels use the place, or says when:
+        once what goes has gone.
+        """
         if stage.at > now:
-            if stage.due != stage.at:
-                stage.due = stage.at
-                self._push((stage.at, PART, stage.m, stage.hop))
-        elif stage.on:
+            return stage.at
+        if stage.on:
             stage.on = False
             self._push((now, RELEASE, stage.m, stage.place, stage.share))
+        return None
+
+    def _look_at(self, stage, time):
+        """A stage looks again at one time: the last that was told."""
+        if stage.due != time:
+            stage.due = time
+            self._push((time, PART, stage.m, stage.hop))
 
     def _pass(self, stage, now):
         """A part goes: all that has come where the stage is clear, else what credits allow."""

@@ -307,3 +307,22 @@ def test_messages_on_a_wide_link_have_their_shares_of_its_buffer():
         assert alone(paths, sizes, buffer=buffer, width=2.0) == [181, 341, 181]
     # a fourth starts when one of both ends: the waiting one, of 80 flits in 160 of buffer
     assert alone([*paths, (0, 3)], [160, 80, 160, 160], buffer=80, width=2.0)[3] == 341
+
+
+def test_a_worm_that_waits_is_looked_at_at_one_time(monkeypatch, tmp_path):
+    """With two, each look at either told both again, and their number doubled with each part."""
+    edges = "".join(f"{v} {(v + 1) % 8}\n" for v in range(8))
+    (tmp_path / "ring").write_text(edges)
+    topology = parse(f"file:{tmp_path / 'ring'}")  # no wrap is known: worms take channels
+    given = compile_table(build(topology, "halving")), topology, 1 << 24
+    network, looks, part = Network(link_bytes_per_cycle=50), [], Worms.part
+
+    def look(self, m, hop, now):
+        looks.append(now)
+        assert len(looks) < 200_000
+        part(self, m, hop, now)
+
+    monkeypatch.setattr(Worms, "part", look)
+    slow = simulate(*given, network, compiled=False)
+    assert looks
+    assert slow.cycles == simulate(*given, network, compiled=True).cycles
