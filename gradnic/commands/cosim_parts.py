@@ -88,8 +88,8 @@ def fault_options(function):
     """What links do to frames."""
     for decorate in (
         option("--seed", q.SEED, 0, "Of the faults."),
-        option("--reorder", q.LINK_TIME, 0, "Up to so much more time, for each frame anew."),
-        option("--delay", q.LINK_TIME, 10, "Time on a link."),
+        option("--reorder", q.LINK_TIME, 0, "Up to so many more, for each frame anew."),
+        option("--delay", q.LINK_TIME, 10, "Cycles that a link takes."),
         click.option("--duplicate", type=q.BELOW_ONE, default=0.0, help="Share that comes twice."),
         click.option(
             "--loss", type=q.BELOW_ONE, default=0.0, help="Share of frames lost on a link."

@@ -93,12 +93,9 @@ def run(
 
 
 def _probe_time(t: Traffic, cards: EthernetCards, latency: np.ndarray, speed: np.ndarray) -> float:
-    """Cycles between PROBEs: as often as the cards are told to, but no sooner than two round trips,
-    and twice the time of a port's store, on links that are longer or slower than those are for.
-    """
+    """Cycles between PROBEs, of the longest way and the slowest link."""
     ways = [list(path) for path in t.paths]
-    store = cards.store * cards.times.n_bytes
-    return max([cards.probe, *(4 * latency[way].sum() + 2 * store / speed[way[0]] for way in ways)])
+    return max([cards.probe, *(cards.probing(latency[way].sum(), speed[way[0]]) for way in ways)])
 
 
 def _cutting(traffic: Traffic) -> np.ndarray:

@@ -30,6 +30,7 @@ RUN, NARROW_RUN = 64, 16  # packets at most, and where ports are narrower than t
 STORE, NARROW_STORE = 2, 16  # longest frames that a port stores at least (hdl/offload/way_out.py)
 SHORT, LONG_TURN = 32, 26  # beats up to which sums go round in LUT RAM, and cycles above that
 KEPT, AHEAD = 5, 17  # packets in the compressor's store; beats ahead at its exit (merger.py)
+SLACK = 1000  # cycles that an answer takes at most on short links, its card busy
 ROOM = 512  # beats of frames that a port keeps on the way in, at least (hdl/frame/intake.py)
 LONGEST = HEAD + PACKET * 17 // 4 + 17  # bytes of such a frame
 
@@ -181,7 +182,7 @@ RAW = Codec()
 
 
 def probe_time(n_bytes: int, port_bytes: int) -> int:
-    """Cycles between PROBEs on links of up to some hundred cycles: no sooner than answers come.
+    """Cycles between PROBEs on links that answers cross in `SLACK`: no sooner than answers come.
 
     A PROBE waits behind its port's store of whole frames, and so does its answer. One that goes
     again before the answer to the first came costs the receiver as much again, answers come later
@@ -271,6 +272,14 @@ class EthernetCards:
         times = CardTimes(4 * n_lanes, turn=turn)
         coder, probe = CoderTimes.of(n_lanes), probe_time(4 * n_lanes, 4 * port_lanes)
         return cls(times, 4 * port_lanes, run, store, probe, coder, codec=codec)
+
+    def probing(self, latency: float, link_bytes: float) -> int:
+        """Cycles between PROBEs on ways of `latency` cycles and `link_bytes` a cycle: no sooner
+        than answers come, which takes a round trip and what the ports' stores hold on their lines.
+        """
+        trip = math.ceil(2 * latency)
+        store = math.ceil(2 * self.store * self.times.n_bytes / link_bytes)
+        return max(self.probe + max(0, trip - SLACK), trip + store)
 
     @property
     def kept(self) -> int:

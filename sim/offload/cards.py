@@ -9,6 +9,7 @@ import ctypes
 
 import numpy as np
 from amaranth.hdl import Shape
+from gradnic.models.schedule.ethernet_cards import FLOAT, EthernetCards
 from gradnic.models.transport.tagger import default_dscp
 
 from gradnic.interface.offload import Drop
@@ -23,6 +24,8 @@ JOB = 7
 N_NODES = 64
 LAYOUT = Layout.for_nodes(N_NODES, ports=4)  # one library serves most tables
 LATE = 2000  # cycles after which a card should have given what a burst under way waits for
+MOST_PROBE = (1 << 24) - 1  # what the register takes
+PATHS = 8
 PROBES = 30  # that may be lost, or their answers, one after the other
 PROBE_BYTES = 88  # of a link, for a PROBE or an answer
 
@@ -39,6 +42,18 @@ def rest(t_probe, faults, *, n_chunks=0, link_bytes=1.0):
 def again(t_probe, n_chunks, link_bytes):
     """Cycles from a PROBE to the next one of the same, see `rest`."""
     return max(t_probe, int(2 * n_chunks * PROBE_BYTES / link_bytes))
+
+
+def probing(tables, faults, skew, n_bytes, port_bytes, link_bytes=None):
+    """Cycles between PROBEs that cards are told to keep, as the network model has them.
+
+    skew : cycles that each of 8 paths is longer than the one before. n_bytes, port_bytes : of
+    words and of ports. link_bytes : a cycle; None: what a port takes.
+    """
+    cards = EthernetCards.of(n_bytes // FLOAT, port_bytes // FLOAT)
+    hops = max((len(t.paths[one["path"]]) for t in tables for one in t.peers), default=1)
+    longest = hops * faults.delay + faults.reorder + (PATHS - 1) * skew
+    return min(cards.probing(longest, link_bytes or port_bytes), MOST_PROBE)
 
 
 class Rules(ctypes.Structure):

@@ -10,13 +10,12 @@ from gradnic.models.offload.plan import Plan
 from gradnic.models.schedule import builders, checker
 from gradnic.models.schedule.builders.collectives import COLLECTIVES, collective
 from gradnic.models.schedule.builders.rows import compile_table
-from gradnic.models.schedule.ethernet_cards import probe_time
 from gradnic.models.schedule.topology import parse
 
 from gradnic.errors import Unfinished
 from gradnic.interface.job import ALIGN, TABLES, JobCodec, Kind, Operation
 
-from .cards import PAGE
+from .cards import PAGE, probing
 from .foreign import Foreign
 from .job_cluster import EVERYTHING, JobCluster
 from .job_figures import input_rate, line_share, nmse, steady_rate, told
@@ -87,7 +86,7 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
     dram : of the cards' memories, `gradnic.sim.offload.dram.timing`; None: a beat a cycle a port.
     built : what cards are built with, of `JobCluster`; jobs that want more are refused; host : as
     whole cards with host frames. None: what the jobs want. port_bytes, queues, switches : of
-    `JobCluster`, where `built` does not say them. t_probe : None: `probe_time` of the ports.
+    `JobCluster`, where `built` does not say them. t_probe : None: `probing` of links and ports.
     foreign : share of each link that frames of other programs fill. reaches : list of (cycle, node,
     id of a job, bytes): the host reads them of its source then, by frames; with id -1 it writes
     them before, where no job reaches.
@@ -118,7 +117,10 @@ def cosim(spelling, algorithm, posted, *, chunks=None, lanes=4, n_active=2, n_en
         [one for one in short if _taken(one.job, tables, topology, built, n_memory, packet)]
     )
     drops = bool(built["queues"] or built["switches"])
-    t_probe = t_probe or probe_time(4 * lanes, built["port_bytes"] or 4 * lanes)
+    t_probe = t_probe or probing(
+        tables, faults, (marks or {}).get("skew", 0), 4 * lanes, built["port_bytes"] or 4 * lanes,
+        link_bytes,
+    )  # fmt: skip
     for one in posted:  # told of before a card is built
         for where in (one.errors, one.silent):
             if where and where[1] in ("landing", "scratch"):

@@ -24,6 +24,7 @@ from gradnic.models.transport import tagger
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from ..aggregation.worker import RtlWorker, build_engines
+from .cards import probing
 from .cluster import OffloadCluster
 
 ENGINE_LANES = 4  # of THC
@@ -225,6 +226,8 @@ def cosim(
         delay = faults.delay or 1
         rules = {"rule": PACES.index(pace), "floor": 1024, "step": 256}
         options["pace"] = rules | {"low": 4 * delay, "high": 64 * delay}
+    skew = 2 * faults.delay if spray else 0
+    options.setdefault("t_probe", probing([table], faults, skew, 4 * lanes, port_bytes, rate))
     outcome, replicas = run(
         table,
         topology,
@@ -235,7 +238,7 @@ def cosim(
         n_bytes=4 * lanes,
         port_bytes=port_bytes,
         link_bytes=rate,
-        skew=2 * faults.delay if spray else 0,
+        skew=skew,
         **options,
     )
     found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}

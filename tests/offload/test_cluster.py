@@ -311,3 +311,11 @@ def test_memory_with_rows_slows_cards_down_and_changes_nothing():
     assert abs(first - again) < 0.02 * first
     assert slowest > 1.5 * first
     assert faster < 1.2 * first
+
+
+def test_no_probe_goes_again_before_answers_come_over_long_links():
+    faults = LinkFaults(delay=4000)
+    outcome, _ = offload_run.cosim("mesh:2x2", "ring", gradients(4, 1000), faults=faults)
+    heads = [GRADNIC.parse(frame) for *_, frame in outcome.frames]
+    asked = [h["seq"] for h in heads if (h["op"], h["p0"]) == (Op.CONTROL, Subtype.PROBE)]
+    assert len(asked) == 4 * 2 * 3  # chunks, ways, edges of a tree

@@ -18,7 +18,9 @@ from gradnic.sim.offload.job_cluster import EVERYTHING, Ended
 from gradnic.sim.offload.job_hosts import ReachedCards
 
 from gradnic import cli
+from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import ALIGN, Completion, JobStatus
+from gradnic.interface.offload import Subtype
 
 BUILT = {"inc": True, **EVERYTHING, "n_active": 2, "n_engines": 2, "n_ports": 2, "thc": None,
          "feedback": False}  # fmt: skip
@@ -139,6 +141,13 @@ def run_raw(told, network=("ring:2", "ring"), **options):
     built = {key: value for key, value in BUILT.items() if key not in ("n_active", "n_engines")}
     posted = job_list.from_dicts(told)
     return job_run.cosim(*network, posted, n_active=2, n_engines=2, built=built, **options)
+
+
+def test_no_probe_goes_again_before_answers_come_over_long_links():
+    outcome = run_raw([{"elems": 2000}], faults=LinkFaults(delay=4000))
+    heads = [GRADNIC.parse(frame) for *_, frame in outcome.sent]
+    asked = [h["seq"] for h in heads if (h["op"], h["p0"]) == (Op.CONTROL, Subtype.PROBE)]
+    assert len(asked) == 2 * 2  # chunks, and ways
 
 
 @pytest.mark.parametrize("place", ["source", "result", "landing"])

@@ -222,6 +222,15 @@ def test_frames_that_find_no_room_go_again(
         assert abs(got.cycles / cycles - 1) < apart
 
 
+@pytest.mark.parametrize(
+    ("delay", "cycles"), [(500, 20067), (1500, 25244), (4000, 43817), (8000, 68450)]
+)
+def test_long_links_probe_as_those_of_rtl(delay, cycles):
+    """RTL of 30 November 2026, about 70 packets sent again; seen after the rule."""
+    got = run("full:4", "multitree", 4 * 65536, of_offload_card(16, 16, delay=delay), chunks=1)
+    assert abs(got.cycles / cycles - 1) < 0.02
+
+
 def probing_each(card, cycles):
     """The same cards with another time between PROBEs."""
     return dataclasses.replace(card, cards=dataclasses.replace(card.cards, probe=cycles))
@@ -245,7 +254,7 @@ def test_probes_go_no_sooner_than_answers_on_long_and_on_slow_links(delay, rate)
 
 def test_probes_that_keep_cards_from_all_else_end_the_model():
     card = probing_each(of_offload_card(16, 16), 150)
-    with pytest.raises(ValueError, match="PROBEs each 164 cycles must not go sooner than answers"):
+    with pytest.raises(ValueError, match="PROBEs each 150 cycles must not go sooner than answers"):
         run("full:4", "multitree", 1 << 18, card, chunks=1)
 
 
