@@ -4,6 +4,7 @@
 `torch.distributed`, DDP among them, go on as they are. Needs PyTorch, the extra ``train``.
 """
 
+import json
 import secrets
 import threading
 from collections import deque
@@ -20,6 +21,7 @@ from gradnic.interface.job import ALIGN, HISTORY, Collective, JobCodec, Kind, Op
 
 from .card_jobs import RUNS, CardJobs, check_memory, kind_of
 from .framed_card import FramedCard
+from .ranks import Held, check_cards
 
 NAME = "gradnic"
 UNIT = 32  # elements that chunks are multiples of: BF16 wants as many
@@ -54,6 +56,7 @@ def register(
     seed: int = 0,
     timeout: float | None = 60.0,
     shards: Shards | None = None,
+    n_nodes: int | None = None,
 ) -> None:
     """Make ``gradnic`` a backend of `init_process_group`, over this rank's card.
 
@@ -86,13 +89,18 @@ def register(
         is at other work for longer, such as a checkpoint, ends the others.
     shards : Shards or None
         Of cards with tables of these collectives, where rank r has the card of node r.
+    n_nodes : int or None
+        Of the table, as many as there must be ranks. None: as `shards` or `bring_up` in this
+        process have it; where neither is, ranks without a card are told and cards without a rank
+        are waited for.
 
-    ValueError for memory that cannot be, and by `init_process_group` where ranks differ in any of
-    this but the timeout, or in what their cards were built with.
+    ValueError for memory that cannot be, and by `init_process_group`, on all ranks, where they
+    differ in any of this but the timeout or in what their cards were built with, where two have
+    the same card, or where ranks are not as many as nodes.
     """
     check_memory(memory)
     _card.update(
-        card=card, memory=memory, codec=codec, timeout=timeout, shards=shards,
+        card=card, memory=memory, codec=codec, timeout=timeout, shards=shards, n_nodes=n_nodes,
         fields={"table": table, "p_q16": p_q16, "seed": seed},
     )  # fmt: skip
     if NAME not in dist.Backend.backend_list:
@@ -136,16 +144,21 @@ class CardGroup(dist.ProcessGroup):
         self._n_slots = min(SLOTS, n_bytes // self._slot)
         store = dist.PrefixStore(NAME, store)
         self._shards = given["shards"]
+        n_nodes = given["n_nodes"] or given["card"].nodes_of(self._fields["table"])
         if self._shards:
-            self._order = _chunks_of(self._shards.roots, size)
+            n_nodes = n_nodes or max(self._shards.roots, default=-1) + 1
         mine = {"memory": given["memory"], "codec": int(self._codec), "built": sorted(self._can),
                 "shards": self._shards and self._shards.told(), **self._fields}  # fmt: skip
-        self._run = _agree(store, rank, size, mine)
+        node, mac = given["card"].own
+        held = Held(node, mac, n_nodes)
+        self._run = _agree(store, rank, size, mine, held)
+        if self._shards:
+            self._order = _chunks_of(self._shards.roots, size)
         self._rounds = 2 if self._codec == JobCodec.THC else 1  # of GEN: norms have one, too
         self._waiting: deque = deque()
         self._turn = threading.Lock()  # threads, and what is put behind futures, ask for jobs
         seconds = timeout.total_seconds() if given["timeout"] is None else given["timeout"]
-        self._jobs = CardJobs(given["card"], timeout=seconds)
+        self._jobs = CardJobs(given["card"], timeout=seconds, n_ranks=size)
 
     def getBackendName(self) -> str:
         return NAME
@@ -388,13 +401,22 @@ def _failed(future: Any) -> Exception | None:
     return None
 
 
-def _agree(store: Any, rank: int, size: int, mine: dict[str, Any]) -> int:
-    """A run that rank 0 draws; ValueError where ranks differ in their settings."""
+def _agree(store: Any, rank: int, size: int, mine: dict[str, Any], held: Held) -> int:
+    """A run that rank 0 draws; ValueError where ranks differ in their settings, or have not the
+    cards of the table.
+    """
     if rank == 0:
         store.set("run", str(secrets.randbelow(RUNS)))
+    store.set(f"card{rank}", json.dumps(held))
     store.set(f"rank{rank}", repr(mine))
-    told = [store.get(f"rank{k}").decode() for k in range(size)]
-    for k, one in enumerate(told):
-        if one != told[0]:
-            raise ValueError(f"ranks 0 and {k} differ in their cards: {told[0]} and {one}")
+    settings = [store.get(f"rank{k}").decode() for k in range(size)]
+    for k, one in enumerate(settings):
+        if one != settings[0]:
+            raise ValueError(f"ranks 0 and {k} differ in their cards: {settings[0]} and {one}")
+    cards = [Held(*json.loads(store.get(f"card{k}"))) for k in range(size)]
+    check_cards(cards)
+    nodes = [card.node for card in cards]
+    if mine["shards"] and nodes != [*range(size)]:
+        told = ", ".join(map(str, nodes))
+        raise ValueError(f"rank r must have the card of node r to scatter shards, not {told}")
     return int(store.get("run"))

@@ -15,6 +15,7 @@ from gradnic.interface.params import check_range
 from .card_jobs import RUNS, CardJobs, check_memory, kind_of
 from .framed_card import FramedCard
 from .process_group import chosen_group, dense, of_ddp, raise_behind
+from .ranks import Held, check_cards
 
 
 class CardHook:
@@ -48,11 +49,15 @@ class CardHook:
         ``card``: jobs of means, which the card must be built for; ``host``: sums, divided here by
         `n_ranks`. Jobs of THC are means either way.
     n_ranks : int, of the group; needed for ``host``.
+    n_nodes : int or None
+        Of the table, as many as ranks. None: as `bring_up` in this process has it, if it has.
     timeout : seconds, for one job.
     run : int or None
         0 to 1023, the same on all ranks, and another one than of hooks before on these cards. None:
         rank 0 of the process group draws one in the first step, a collective call; 0 without one.
         Another one in the first step after ``destroy_process_group`` and ``init_process_group``.
+        That call ends in a ValueError on all ranks where two have the same card, or ranks are not
+        as many as nodes or `n_ranks`.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class CardHook:
         n_ranks: int | None = None,
         timeout: float = 60.0,
         run: int | None = None,
+        n_nodes: int | None = None,
     ) -> None:
         first, n_bytes = memory
         check_memory(memory)
@@ -84,6 +90,8 @@ class CardHook:
         if run is not None:
             check_range("run", run, 0, RUNS - 1)
         self._given = self._run = run
+        self._held = Held(*card.own, n_nodes or card.nodes_of(table))
+        self._n_ranks = n_ranks
         self._world: Any = None  # the process group that `_run` was drawn in
         self._served: int | None = None  # run of `_places`, [tensor, gen, address, parameters] each
         self._places: dict[tuple, list] = {}
@@ -127,7 +135,7 @@ class CardHook:
             return
         world = _world()
         if self._given is None and (self._run is None or world is not self._world):
-            self._run, self._world = _agreed(state), world
+            self._run, self._world = self._agreed(state), world
         layer = max(0, 7 - bucket.index())  # the first bucket is the last layers'
         n_bytes = buffer.numel() * buffer.element_size()
         place = partial(self._place, self._run, bucket.parameters(), kind, n_bytes)
@@ -142,6 +150,24 @@ class CardHook:
     def close(self) -> None:
         """End the thread that speaks to the card, once all that was asked is done."""
         self._jobs.close()
+
+    def _agreed(self, state: Any) -> int:
+        """A run that rank 0 has drawn; 0 without a process group."""
+        import torch.distributed as dist
+
+        if _world() is None:
+            return 0
+        group = chosen_group(state, None)
+        n = dist.get_world_size(group)
+        told: list[Any] = [None] * n
+        mine = secrets.randbelow(RUNS), self._held, self._n_ranks
+        dist.all_gather_object(told, mine, group=group)
+        check_cards([held for _, held, _ in told])
+        for rank, (*_, n_ranks) in enumerate(told):
+            if n_ranks not in (None, n):
+                raise ValueError(f"n_ranks must be {n}, the group's, not {n_ranks} of rank {rank}")
+        self._jobs.n_ranks = n
+        return told[0][0]
 
     def _place(
         self, run: int | None, parameters: list, kind: Kind, n_bytes: int
@@ -179,16 +205,3 @@ def _world() -> Any:
     import torch.distributed as dist
 
     return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
-
-
-def _agreed(state: Any) -> int:
-    """A run that rank 0 has drawn; 0 without a process group."""
-    import torch.distributed as dist
-
-    if _world() is None:
-        return 0
-    group = chosen_group(state, None)
-    drawn = [secrets.randbelow(RUNS)]
-    first = 0 if group is None else dist.get_global_rank(group, 0)
-    dist.broadcast_object_list(drawn, src=first, group=group)
-    return drawn[0]

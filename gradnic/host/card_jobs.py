@@ -34,11 +34,12 @@ class CardJobs:
     or a job that ends with another status than done or short, nothing more is posted, since nodes
     may be out of step: that error is the end of all that was asked and will be.
 
-    card : FramedCard, set up; only this thread uses it. timeout : seconds, for one job.
+    card : FramedCard, set up; only this thread uses it. timeout : seconds, for one job. n_ranks :
+    that there are, if it is known, for who is told that a job has not ended.
     """
 
-    def __init__(self, card: FramedCard, *, timeout: float) -> None:
-        self._card, self._timeout = card, timeout
+    def __init__(self, card: FramedCard, *, timeout: float, n_ranks: int | None = None) -> None:
+        self._card, self._timeout, self.n_ranks = card, timeout, n_ranks
         self._n_jobs = secrets.randbits(16)  # jobs of a program before may still end
         self._fault: Exception | None = None
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
@@ -137,9 +138,11 @@ class CardJobs:
             del self._under_way[ended.id]
         for id, (*_, end) in self._under_way.items():
             if time.monotonic() > end:
+                n = self.n_ranks
+                of = f"; nodes of its table must be {n}, as many as ranks" if n else ""
                 raise TimeoutError(
                     f"job {id} has not ended in {self._timeout} s: every rank must be there, "
-                    "and ask for the same jobs in the same order"
+                    f"and ask for the same jobs in the same order{of}"
                 )
 
     def _finish(

@@ -19,6 +19,10 @@ class FramedCard(JobDriver):
     Memory is ``link.store`` and ``link.load``; jobs and completions go by frames.
 
     link : FrameHost. old : seconds that a completion of an earlier host is waited for.
+
+    Attributes
+    ----------
+    own : (node, MAC address) of the card, as far as it has been told
     """
 
     def __init__(self, link: FrameHost, *, old: float = 0.05, **options: Any) -> None:
@@ -27,6 +31,7 @@ class FramedCard(JobDriver):
                                                "n_peers", "n_active", "n_tables")}  # fmt: skip
         super().__init__(link.read, link.write, n_bytes=hello["beat_bytes"], **sizes, **options)
         self.map = HOSTED
+        self.own = self._own()
         self.end_jobs()
         while link.completion(old) is not None:
             pass
@@ -40,6 +45,11 @@ class FramedCard(JobDriver):
             self.write("host_low", address & 0xFFFFFFFF)
             self.set("host_high", value=address >> 32, chosen=1)
         super().identify(mac=mac, ip=ip, node=node, tenant=tenant, **network)
+        self.own = self._own()
+
+    def _own(self) -> tuple[int, int]:
+        high = self.get("mac_high")
+        return high["node"], high["value"] << 32 | self.read("mac_low")
 
     def _take_completions(self) -> None:
         self.set("host", events=1)

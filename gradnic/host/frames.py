@@ -432,7 +432,9 @@ class FrameHost:
             if seq in self._strange:
                 self._took(self._clock() - self._strange.pop(seq))
             elif seq in {one.seq for one in self._window}:
-                self._fault = ConnectionAbortedError("another host has opened a session")
+                self._fault = ConnectionAbortedError(
+                    "another host has opened a session with this card, which has one at a time"
+                )
             return
         if status == Status.MEMORY and seq in self._asked:
             self._read_failed(self._asked[seq])

@@ -74,6 +74,7 @@ class JobDriver(OffloadDriver):
         self._told |= {name: value for name, value in more.items() if value is not None}
         self._bits: dict[str, int] | None = None  # as the card has them, once it was asked
         self._thc: tuple[int, int, int, int] | None = None
+        self._nodes: dict[int, int] = {}  # by number of an all-reduce's table that was loaded here
 
     n_rows: int = built("rows")
     """Rows of a table, at most; table k has those from k * n_rows on."""
@@ -138,6 +139,7 @@ class JobDriver(OffloadDriver):
         `set_thc`.
         """
         check_range("number", number, 0, self.n_tables - 1)
+        self._nodes.pop(number, None)
         self._look_at_toggle()
         image, leaves = octets_of(image), operator.index(leaves)
         n_rows = len(image) // row_bytes
@@ -160,6 +162,12 @@ class JobDriver(OffloadDriver):
             collective=(int(collective), 3), **self._of_sums(leaves),
         )  # fmt: skip
         self._write_entry(job_card.JOBS, number, entry)
+        if collective == Collective.ALL_REDUCE:
+            self._nodes[number] = leaves
+
+    def nodes_of(self, number: int) -> int | None:
+        """Nodes of an all-reduce's table that this driver has loaded; of others None."""
+        return self._nodes.get(number)
 
     def set_thc(self, levels: Sequence[int], *, block: int, clip: int, index_p: tuple) -> None:
         """Settings of jobs with THC, while no job runs; tables are loaded after it.
@@ -252,6 +260,7 @@ class JobDriver(OffloadDriver):
         """Jobs that name this table are refused from now on."""
         check_range("number", number, 0, self.n_tables - 1)
         self.write_table(job_card.JOBS, number, 0)
+        self._nodes.pop(number, None)
 
     def unload_tables(self) -> None:
         """As of `unload_table`, for all tables."""

@@ -36,6 +36,7 @@ from gradnic.interface.neighbor import CARD_IP, STORE_BYTES
 
 CLOCK = 250e6  # cycles a second that the twin's time units count as, at the hosts' side
 TUNSETIFF, TAP, NO_HEAD = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
+WORD = 0xFFFFFFFF
 SIZES = {
     "beat_bytes": 64, "n_ports": 1, "n_tables": 16, "n_nodes": 64, "n_rows": 512, "n_chunks": 64,
     "n_ranks": 4, "n_peers": 16, "address_width": 32,
@@ -87,10 +88,9 @@ class Twin:
             "n_active": len(card.contexts), "n_packets": card.n_packets,
             "options": sum(options[name] << k for k, name in enumerate(OPTIONS)),
         }  # fmt: skip
-        told = _registers(card, options)
         self.words = [
-            told | {HOSTED["host_ip"].offset: CARD_IP + 2 * node}
-            for node in range(len(self.cluster.cards))
+            _registers(card, options) | {HOSTED["host_ip"].offset: CARD_IP + 2 * node}
+            for node, card in enumerate(self.cluster.cards)
         ]
         self.ports = [
             HostPort(
@@ -171,7 +171,8 @@ class Twin:
 
 
 def _registers(card, options):
-    """{offset: word} of what a driver reads before it makes a card ready."""
+    """{offset: word} of what a driver reads: what the card was built with, and who it is."""
+    own, settings = card.own, card.settings
     told = {
         "build": {"bytes": SIZES["beat_bytes"], "ports": SIZES["n_ports"],
                   "ranks": SIZES["n_ranks"], "nodes": SIZES["n_nodes"],
@@ -180,6 +181,9 @@ def _registers(card, options):
         "capacity": {"rows": SIZES["n_rows"], "chunks": SIZES["n_chunks"]},
         "status": {"n_active": len(card.contexts), "n_engines": len(card.contexts),
                    "n_tables": SIZES["n_tables"], **options},
+        "mac_low": {"value": own.mac & WORD},
+        "mac_high": {"value": own.mac >> 32, "node": settings.node, "tenant": settings.job},
+        "ip": {"value": own.ip},
     }  # fmt: skip
     return {
         HOSTED[name].offset: sum(

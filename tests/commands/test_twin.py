@@ -44,7 +44,9 @@ def test_another_program_sums_on_them(tmp_path, words, codec):
         x[:, 0] = 1000  # spoils THC's first block, of 64
         ends = [(card["address"], card["port"]) for card in told["cards"]]
         links = [FrameHost(*udp(*end), patience=PATIENCE) for end in ends]
-        for card, mine in zip(map(FramedCard, links), x, strict=True):
+        cards = list(map(FramedCard, links))
+        assert [card.own for card in cards] == [(k, 0x020000000000 + k) for k in range(3)]
+        for card, mine in zip(cards, x, strict=True):
             card.link.store(0, mine)
             card.post(Job(id=1, tensor=1, gen=2, elems=1000, source=0, result=8192, codec=codec))
         totals = []

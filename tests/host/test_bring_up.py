@@ -55,6 +55,9 @@ def test_registers_are_set():
     assert (driver.read("t_probe"), driver.read("watchdog")) == (4000, 9)
     assert (driver.read("source0_low"), driver.read("source0_beats")) == (4096, 128)
     assert (driver.read("landing1_low"), driver.read("landing")) == (1 << 16, 4 * 1024 // 16)
+    assert (driver.nodes_of(0), driver.nodes_of(1)) == (3, None)
+    driver.unload_table(0)
+    assert driver.nodes_of(0) is None
 
 
 def test_nothing_is_left_of_a_card_before():

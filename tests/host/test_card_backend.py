@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -31,7 +32,8 @@ TABLES = ("all_reduce", "reduce_scatter", "all_gather")
 class Card:
     """Memory, and jobs that end at once with a status, their result three times the source."""
 
-    def __init__(self, built=ALL, status=JobStatus.DONE):
+    def __init__(self, built=ALL, status=JobStatus.DONE, *, node=0):
+        self.own, self.nodes_of = (node, 0x020000000000 + node), lambda table: None
         self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
         self.status, self.aborted = status, []
         self.hello = {"options": sum(1 << OPTIONS.index(name) for name in built.split())}
@@ -208,7 +210,8 @@ def test_waiting_ends_where_it_is_told_to(tmp_path):
             work.wait(timedelta(seconds=0.05))
         assert not work.is_completed()
         with pytest.raises(
-            RuntimeError, match=r"^job \d+ has not ended in 2.0 s: every rank must .* order$"
+            RuntimeError,
+            match=r"^job \d+ has not ended in 2.0 s: every rank .* nodes of its table must be 1,",
         ):
             work.wait(timedelta(seconds=60))
 
@@ -420,6 +423,19 @@ def differs(rank, folder):
         register(Card(), **{"memory": (0, 4096)} | what)
         meet = f"file://{folder}/{next(iter(what))}"
         with pytest.raises(ValueError, match=f"ranks 0 and 1 differ in their cards: .*{said}"):
+            dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=2)
+    for number, (node, what, said) in enumerate(
+        (
+            (0, {}, "ranks 0 and 1 have one card, node 0 (02:00:00:00:00:00); no rank has node 1"),
+            (2 * rank, {}, "rank 1 has node 2; no rank has node 1"),
+            (rank, {"n_nodes": 3}, "the nodes of the cards' table, not 2: no rank has node 2"),
+            (rank, {"shards": Shards((0, 1, 2))}, "must be 3, .* not 2: no rank has node 2"),
+            (1 - rank, {"shards": Shards((0, 1))}, "of node r to scatter shards, not 1, 0"),
+        )
+    ):
+        register(Card(node=node), memory=(0, 4096), **what)
+        meet = f"file://{folder}/{number}"
+        with pytest.raises(ValueError, match=re.escape(said).replace(r"\.\*", ".*")):
             dist.init_process_group("gradnic", init_method=meet, rank=rank, world_size=2)
 
 

@@ -15,6 +15,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 class Card:
     """Memory, and jobs that end at once with a status, their result three times the source."""
 
+    own = 0, 0x020000000000  # node, MAC address
+    n_nodes = None
+
+    def nodes_of(self, table):
+        return self.n_nodes
+
     def __init__(self, status=JobStatus.DONE, *, detail=0, full=False, gone=False):
         self.link, self.memory, self.jobs, self.ended = self, bytearray(1 << 16), [], deque()
         self.status, self.full, self.gone, self.aborted = status, full, gone, []
@@ -261,6 +267,24 @@ def test_a_bucket_that_is_refused_is_refused_in_every_step(alone):
         with pytest.raises(ValueError, match=r"float32 or bfloat16 on cpu, not torch\.float64"):
             model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
     hook.close()
+
+
+def test_ranks_that_are_not_as_many_as_nodes_are_told_in_the_first_step(alone):
+    loaded = Card()
+    loaded.n_nodes = 3
+    for card, options, said in (
+        (Card(), {"n_nodes": 2}, "world size must be 2, the nodes .*, not 1: no rank has node 1"),
+        (loaded, {}, "world size must be 3, the nodes .*, not 1: no rank has node 1 or 2"),
+        (Card(), {"mean": "host", "n_ranks": 3}, "n_ranks must be 1, the group's, not 3 of rank 0"),
+    ):
+        hook = CardHook(card, memory=(0, 4096), **options)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+        model.register_comm_hook(None, hook.average)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=said):
+                model(torch.ones(2, 4)).sum().backward()
+        hook.close()
+        assert not card.jobs
 
 
 def test_a_bucket_without_elements_is_no_job():
