@@ -44,21 +44,28 @@ class Command(_Once, click.Command):
         except ValueError as error:
             if error.args and isinstance(error.args[0], str):
                 given = [param for param in self.params if param.name and _given(ctx, param.name)]
-                error.args = _as_option(error.args[0], given), *error.args[1:]
+                error.args = _as_option(error.args[0], given, self.params), *error.args[1:]
             raise
 
 
-def _as_option(text, params):
-    """``only must be ...`` as ``--only must be ...``, of options among `params`, whatever the
-    function calls its argument: link bytes per cycle, link_bytes_per_cycle, n_lanes.
+def _as_option(text, given, params):
+    """``only must be ...`` as ``--only must be ...``, of options that are `given`, whatever the
+    function calls its argument: link bytes per cycle, link_bytes_per_cycle, n_lanes. Of a product,
+    ``workers * batch``, one that is given is enough for all that are options.
     """
     name, must, rest = text.partition(" must ")
+    factors = name.split(" * ")
+    if not must or not any(_flag(factor, given) for factor in factors):
+        return text
+    return " * ".join(_flag(factor, params) or factor for factor in factors) + must + rest
+
+
+def _flag(name, params):
+    """The option among `params` that a function calls `name`; None if there is none."""
     flag = re.sub("[_ ]", "-", f"--{name}")
     flags = {flag for param in params for flag in param.opts if isinstance(param, click.Option)}
-    for one in (flag, flag.replace("--n-", "--", 1)):
-        if must and one in flags:
-            return f"{one}{must}{rest}"
-    return text
+    return next((one for one in (flag, flag.replace("--n-", "--", 1), f"-{name}") if one in flags),
+                None)  # fmt: skip
 
 
 class Group(_Once, click.Group):

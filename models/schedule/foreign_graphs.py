@@ -67,6 +67,8 @@ def of_node_link(graph: dict) -> Found:
         if type(graph.get(key, False)) is not bool:
             raise ValueError(f"{key!r} must be true or false, not {graph[key]!r}")
     links = graph.get("links", graph.get("edges"))
+    if graph.get("edges", links) != links:
+        raise ValueError("node-link data has 'links' or 'edges', not both: leave one out")
     if type(links) is not list:
         raise ValueError("node-link data has 'links' or 'edges'")
     try:

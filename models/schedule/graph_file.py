@@ -119,6 +119,12 @@ def read(path: str) -> Graph:
             )
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+    first, others = seen[:2], {v for row in rows[1:] for v in row[:2]}
+    if others and others.isdisjoint(first) and not all(map(str.isdecimal, first)):
+        raise ValueError(
+            f"{name}: link {'-'.join(first)} is the first and meets no other: if that line is a "
+            "heading, begin it with #"
+        )
     marked = set(switches or ())
     if unknown := sorted(marked.difference(seen)):
         raise ValueError(f"{name}: switch {unknown[0]} has no link")

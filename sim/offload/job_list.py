@@ -71,6 +71,8 @@ def read(path, *, codec="none"):
     jobs = read_json(path)
     if not isinstance(jobs, list) or not all(isinstance(one, dict) for one in jobs):
         raise ValueError(f"{path}: must be a list of objects, one a job")
+    if not jobs:
+        raise ValueError(f"{path}: must have a job at least, not an empty list")
     return from_dicts(jobs, codec=codec)
 
 

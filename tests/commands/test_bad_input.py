@@ -77,6 +77,11 @@ def one_link(**values):
 NETWORKS = {  # of NetworkX, but for the last ones, which are ours
     "multi": node_link(links=LINKS + LINKS[:1], multigraph=True),
     "weights": node_link(links=[{**LINKS[0], "weight": 2}, LINKS[1]]),
+    "both": {
+        "nodes": [{"id": 0}, {"id": 1}],
+        "links": [{"source": 0, "target": 1}],
+        "edges": [],
+    },
     "unlinked": {"nodes": THREE},
     "nameless": node_link([{}]),
     "bare": node_link([1, 2]),
@@ -229,6 +234,7 @@ def folder(tmp_path_factory):
         "nan.txt": b"0 1 nan\n",
         "loop.txt": b"0 0\n0 1\n",
         "apart.txt": b"0 1\n2 3\n",
+        "heading.txt": b"source target\n0 1\n1 2\n2 0\n",
         "ring.txt": b"0 1\n1 2\n2 0\n",
         "broken.json": b'{"nodes": 3, ',
         "list.json": b'{"nodes": [1], "links": 3}',

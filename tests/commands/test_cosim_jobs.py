@@ -58,7 +58,7 @@ def test_links_are_as_long_as_a_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ([], "jobs must be at least 1, not 0"),
+        ([], "must have a job at least, not an empty list"),
         (
             [{"bytes": 64, "color": 1}],
             "job 0 has no field 'color', but abort, .*, class, .*",

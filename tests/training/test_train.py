@@ -153,7 +153,7 @@ def test_a_rate_that_diverges_says_so():
         (["--codec", "thc", "--bits", "9"], "9"),
         (
             ["--codec", "none", "--batch", "4000"],
-            "workers * batch must be at most 4000, not 4 * 4000",
+            "--workers * --batch must be at most 4000, not 4 * 4000",
         ),
     ],
 )
