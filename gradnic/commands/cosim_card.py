@@ -224,6 +224,17 @@ def _delay(network, delay):
     return q.LINK_TIME.convert(str(*said), None, None)
 
 
+def _modelled(found):
+    """Rows of what the network model says, which knows no faults."""
+    cycles = found["model_cycles"]
+    if cycles is None:
+        return [("cycles by the network model", "without faults only")]
+    return [
+        ("cycles by the network model", cycles),
+        ("frames that overrun ports in it", found["model_overruns"]),
+    ]
+
+
 def _rows(outcome, found, n_floats, p):
     """What the screen shows of a round."""
     return [
@@ -232,8 +243,7 @@ def _rows(outcome, found, n_floats, p):
         ("floats of each", n_floats),
         ("bytes a cycle of each link", f"{found['link_bytes_per_cycle']:g}"),
         ("cycles", outcome.cycles),
-        ("cycles by the network model", found["model_cycles"] or "without faults only"),
-        ("frames that overrun ports in it", found["model_overruns"]),
+        *_modelled(found),
         ("frames", found["frames"]),
         ("of them lost", found["frames_lost"]),
         ("dropped and marked by queues", f"{found['frames_dropped']}, {found['frames_marked']}"),

@@ -11,6 +11,7 @@ from gradnic.sim.inline import ring as cluster
 from gradnic.sim.inline.idle_card import IdleCard
 
 from gradnic import cli
+from gradnic.commands import cosim_card
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,12 @@ def test_the_model_has_the_times_of_codecs(codec, tmp_path):
     got = json.loads(file.read_text())
     assert got["ok"]
     assert got["cycles"] == pytest.approx(got["model_cycles"], rel=0.03)
+
+
+@pytest.mark.parametrize("found", [{"model_cycles": None, "model_overruns": None},
+                                   {"model_cycles": 9, "model_overruns": 0}])  # fmt: skip
+def test_where_the_model_says_nothing_no_row_is_none(found):
+    assert None not in [value for _, value in cosim_card._modelled(found)]
 
 
 @pytest.mark.slow  # four whole rings of 235,146 floats
