@@ -231,6 +231,9 @@ def _numbered(vertices, pairs, directed, *, in_bytes=False):
                 raise ValueError(f"{name} of link {a}-{b} is no number: {value!r}") from None
         rows.append(tuple(row[: 3 if math.isnan(row[3]) else 4]))
     named = [_first(values, NAMES["bandwidth"]) for *_, values in pairs]
+    for meaning in "bandwidth", "latency":
+        if several := _disagreeing([values for *_, values in pairs], meaning):
+            raise ValueError(f"links' {' and '.join(several)} disagree: leave one out")
     used = {name for name, _ in filter(None, named)}
     silent = [f"{a}-{b}" for (a, b, _), said in zip(pairs, named, strict=True) if not said]
     if 0 < len(silent) < len(pairs):
@@ -257,6 +260,23 @@ def _numbered(vertices, pairs, directed, *, in_bytes=False):
         raise ValueError(f"node {alone[0]!r} has no link")
     n_switches = sum(switch for _, switch in vertices)
     return len(order) - n_switches, n_switches, rows, directed, in_bytes, tuple(order)
+
+
+def _disagreeing(links, meaning):
+    """Two names of `meaning` whose numbers differ: latencies, or what bandwidths are relative to
+    each other, whatever the units; None where no link has both.
+    """
+    there = {name for values in links for name, value in values.items() if value is not None}
+    for one, other in itertools.combinations([n for n in NAMES[meaning] if n in there], 2):
+        both = [(v[one], v[other]) for v in links if None not in (v.get(one), v.get(other))]
+        try:
+            numbers = [(_finite(a), _finite(b)) for a, b in both]
+        except (ValueError, TypeError, OverflowError):  # such as 10Gbps: the other one counts
+            continue
+        first = numbers[0] if numbers and meaning == "bandwidth" else (1.0, 1.0)
+        if not all(math.isclose(a * first[1], b * first[0]) for a, b in numbers):
+            return one, other
+    return None
 
 
 def _finite(value):

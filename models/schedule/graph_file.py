@@ -120,10 +120,16 @@ def read(path: str) -> Graph:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     first, others = seen[:2], {v for row in rows[1:] for v in row[:2]}
-    if others and others.isdisjoint(first) and not all(map(str.isdecimal, first)):
+    n_rows = len(rows) - 1
+    if n_rows > 1 and others.isdisjoint(first) and not all(map(str.isdecimal, first)):
         raise ValueError(
             f"{name}: link {'-'.join(first)} is the first and meets no other: if that line is a "
             "heading, begin it with #"
+        )
+    if n_rows > 2 and first == [str(len(others)), str(n_rows)] and first[0] not in others:
+        raise ValueError(
+            f"{name}: the first link, {'-'.join(first)}, is as many vertices and links as come "
+            "behind it: begin that line with # if it counts them, else put it behind another"
         )
     marked = set(switches or ())
     if unknown := sorted(marked.difference(seen)):

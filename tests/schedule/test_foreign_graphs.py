@@ -305,12 +305,23 @@ def test_other_names_of_a_bandwidth_are_read(name, tmp_path):
         ),
         ([{"bw": 1}, {"bw": 2}, {}], "link 2-0 has no bandwidth, and others have one"),
         ([{"bw": "10Gbps"}, {}, {}], "bw of link 0-1 is no number: '10Gbps'"),
+        (
+            [{"bandwidth": 1, "bw": v} for v in (10, 20, 10)],
+            "links' bandwidth and bw disagree: leave one out",
+        ),
+        ([{"latency": 5, "delay": 6}] * 3, "links' latency and delay disagree: leave one out"),
     ],
 )
 def test_links_that_may_differ_in_rate_are_refused(links, message, tmp_path):
     (tmp_path / "net.json").write_text(json.dumps(ring_of(links)))
     with pytest.raises(ValueError, match=rf"net.json: {message}"):
         parse(f"file:{tmp_path}/net.json")
+
+
+def test_one_bandwidth_in_two_units_is_one(tmp_path):
+    graph = ring_of([{"gbps": v, "mbps": 1000 * v, "delay": 9} for v in (0.1, 0.3, 0.7)])
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    assert len(set(parse(f"file:{tmp_path}/net.json").bandwidth)) == 3
 
 
 @pytest.mark.parametrize(
@@ -472,6 +483,7 @@ def test_directed_graphs_and_one_way_links(tmp_path):
             '[{"source": 0, "target": 1, "latency_ns": 500, "weight": 1}]}',
             "link 0-1 has 'latency_ns': name it 'latency' or 'delay', which count in cycles",
         ),
+        ("x.txt", "4 3\n0 1\n1 2\n2 3\n", "first link, 4-3, is as many vertices and links as"),
         ("x.col", "c from a book\np edge 3 2\ne 1 2\ne 2 3", "x.col: DIMACS is not read"),
         ("x.txt", "e 1 2\n\ne 2 3\n", "x.txt: DIMACS is not read"),
         ("x.txt", "p sp 3 2\nc\na 1 2 4\na 2 3 5\n", "x.txt: DIMACS is not read"),
