@@ -334,3 +334,29 @@ def test_refusals_of_a_top():
     core = Corner()
     with pytest.raises(ValueError, match=r"docs must name the members of the core; .*'bus'"):
         Top(core, {name: "x" for name in core.signature.members if name != "bus"})
+
+
+@pytest.mark.parametrize(("preset", "pages"), [
+    ("aggregation128", ["aggregator"]), ("scheduler64", ["scheduler"]),
+    ("direct2", ["direct", "scheduler"]), ("thcencoder4", ["thc"]), ("thcdecoder4", ["thc"]),
+])  # fmt: skip
+def test_pages_tell_what_goes_to_the_ports_of_blocks_alone(preset, pages):
+    text = ""
+    for page in pages:
+        part = (MANUAL.parents[1] / "internals" / f"{page}.md").read_text()
+        assert re.search("^##+ .*\\b[Aa]lone$", part, re.M), page
+        text += part
+    ports = tops.build(params.preset(preset)).ports()
+    asked = {p["name"]: p["doc"] for p in ports if p["direction"] == "input"}
+    lacking = []
+    for port in asked.keys() - {"clk", "rst"}:
+        name = re.sub(r"^[sm]_axis_|\d?_t(data|last|user|valid|ready)$", "", port)
+        if not {name, f"{name}<k>", f"{name.partition('_')[0]}_*"} & told(text):
+            lacking.append(port)
+    fields = re.findall(r"(\w+) \d+(?::\d+)?(?=[,;]|$)", asked.get("setup", ""))
+    assert not lacking + [field for field in fields if field not in told(text)]
+
+
+def told(text):
+    """Names of ports and fields that a page has."""
+    return set(re.findall(r"\w+?(?:<k>|_\*)|\w+", text))
