@@ -1,4 +1,4 @@
-"""The guide's program for torchrun, on golden cards: the backend, and with it the hook."""
+"""The guide's program for torchrun, on golden cards."""
 
 import json
 import os
@@ -16,13 +16,6 @@ from gradnic.sim.offload.twin import Twin, TwinServer
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[train]'")
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "training.md"
-HOOK = (
-    ("register(FramedCard(link)", "hook = CardHook(FramedCard(link)"),
-    ('init_process_group("gradnic")', 'init_process_group("gloo")'),
-    ("optimizer = ", "model.register_comm_hook(None, hook.average)\noptimizer = "),
-    ("link.close()", "hook.close()\nlink.close()"),
-    ("card_backend import register", "card_hook import CardHook"),
-)
 SAME = """
 every = [torch.empty_like(model.module.weight) for _ in cards]
 dist.all_gather(every, model.module.weight.detach())
@@ -35,13 +28,8 @@ def test_the_guides_program_trains(tmp_path):
     (text,) = [block for block in blocks if "RANK" in block]
     end = "dist.destroy_process_group()\n"
     assert text.count(end) == 1
-    text = text.replace(end, SAME + end)
-    hooked = text
-    for before, after in HOOK:
-        assert text.count(before) == 1
-        hooked = hooked.replace(before, after)
     program = tmp_path / "train.py"
-    program.write_text(text + hooked)  # a second process group over the same cards
+    program.write_text(text.replace(end, SAME + end))
     topology = parse("ring:2")
     server = TwinServer(Twin((compile_table(build(topology, "ring")),), topology, 1 << 20), port=0)
     stop = threading.Event()
@@ -54,11 +42,11 @@ def test_the_guides_program_trains(tmp_path):
     try:
         run = subprocess.run(
             [*torchrun, "2", program], cwd=tmp_path, capture_output=True, text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=600,
         )  # fmt: skip
     finally:
         stop.set()
         served.join()
         server.close()
     assert run.returncode == 0, run.stderr
-    assert server.n_frames > 2 * 10 * 2 * 40_000 // 1408  # the gradients of ten steps
+    assert server.n_frames > 10 * 2 * 40_000 // 1408  # the gradients of ten steps
