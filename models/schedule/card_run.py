@@ -95,7 +95,8 @@ def run(
 def _probe_time(t: Traffic, cards: EthernetCards, latency: np.ndarray, speed: np.ndarray) -> float:
     """Cycles between PROBEs, of the longest way and the slowest link."""
     ways = [list(path) for path in t.paths]
-    return max([cards.probe, *(cards.probing(latency[way].sum(), speed[way[0]]) for way in ways)])
+    each = (cards.probing(latency[way].sum(), speed[way[0]]) for way in ways)
+    return max(each, default=cards.probe)
 
 
 def _cutting(traffic: Traffic) -> np.ndarray:

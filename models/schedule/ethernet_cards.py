@@ -182,14 +182,14 @@ RAW = Codec()
 
 
 def probe_time(n_bytes: int, port_bytes: int) -> int:
-    """Cycles between PROBEs on links that answers cross in `SLACK`: no sooner than answers come.
+    """Cycles between PROBEs on links with a round trip of at most `SLACK`, an answer's own time.
 
     A PROBE waits behind its port's store of whole frames, and so does its answer. One that goes
     again before the answer to the first came costs the receiver as much again, answers come later
     still, and each run is asked for ever more often.
     """
     frames = NARROW_STORE if port_bytes < n_bytes else 0
-    return 2000 + 2 * frames * -(-(CONTROL + FLOAT * PACKET) // port_bytes)
+    return 2 * SLACK + 2 * frames * -(-(CONTROL + FLOAT * PACKET) // port_bytes)
 
 
 def codec_of(name: str, n_nodes: int) -> Codec:
