@@ -78,8 +78,8 @@ _OWN = (
     packed(
         "events", 0x00C, "sticky; the interrupt is their OR with the mask",
         ("ended", 1, "a completion came"), ("overrun", 1, "a post found the queue full"),
-        ("failed", 1, "memory answered a read with an error"),
-        ("outside", 1, "an access was refused, or memory answered a write with an error"),
+        ("failed", 1, "memory answered with an error, or a pass of THC went wrong"),
+        ("outside", 1, "an access was refused"),
         ("renewed", 1, "the card was stuck: it reset what jobs share, active ones ended"),
         access="w1c",
     ),

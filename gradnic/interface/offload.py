@@ -76,14 +76,11 @@ _COUNTERS = (
     ("overrun", "ours, dropped: no room at their port"),
     ("answered", "PROBEs answered by STOP or BITMAP"),
     ("responses", "STOP, BITMAP and other answers of the round, given to the sender"),
-    (
-        "outside",
-        "accesses outside of the registered regions, refused; ranges of which memory answered a "
-        "write with an error",
-    ),
+    ("outside", "accesses outside of the registered regions, refused"),
     (
         "failed",
-        "beats that memory answered with an error as they were read, those of THC's passes apart",
+        "beats that memory answered with an error as they were read, ranges as they were written; "
+        "passes of THC that went wrong",
     ),
 )
 COUNTERS = tuple(name for name, _ in _COUNTERS)
@@ -126,10 +123,11 @@ REGISTERS = RegisterMap(
         packed(
             "events", 0x00C, "sticky; the interrupt is their OR with the mask",
             ("finished", 1, "a round is finished"), ("stuck", 1, "the watchdog has barked"),
-            ("fault", 1, "a bad table"), ("outside", 1, "an access was refused, or a write failed"),
+            ("fault", 1, "a bad table"), ("outside", 1, "an access was refused"),
+            ("failed", 1, "memory answered with an error"),
             access="w1c",
         ),
-        packed("interrupts", 0x010, "which events interrupt", ("mask", 4, "as events")),
+        packed("interrupts", 0x010, "which events interrupt", ("mask", 5, "as events")),
         packed("mac_low", 0x014, "own MAC address", ("value", 32, "low bits")),
         packed(
             "mac_high", 0x018, "own MAC address, and who this is",

@@ -166,10 +166,10 @@ class WriteEngine(wiring.Component):
     regions, ranges : see `BurstSplitter`
     beats : In(stream.Signature({data, keep})), with `ends` {data, keep, last}
         As many as the ranges have; bytes not kept stay as they are in memory.
-    done, stored : Out(1)
+    done, stored, refused : Out(1)
         One pulse per range, in order, once the memory has answered for all of it; ``stored`` is 0
-        then if the range was refused or an answer was an error, and until a reset once an address
-        of the store, or what the splitter knows, has changed by itself.
+        then if the range was ``refused`` or an answer was an error, and until a reset once an
+        address of the store, or what the splitter knows, has changed by itself.
     port : Out(WritePort(n_bytes, address_width))
     """
 
@@ -196,6 +196,7 @@ class WriteEngine(wiring.Component):
                 "beats": In(stream.Signature(self.beat)),
                 "done": Out(1),
                 "stored": Out(1),
+                "refused": Out(1),
                 "port": Out(WritePort(n_bytes, address_width)),
             }
         )
@@ -291,6 +292,7 @@ class WriteEngine(wiring.Component):
         m.d.sync += [
             self.done.eq(answer & awaited.o.p.ends),
             self.stored.eq(answer & awaited.o.p.ends & good),
+            self.refused.eq(answer & awaited.o.p.ends & awaited.o.p.refused),
         ]
         with m.If(answer):
             m.d.sync += failed.eq(~good & ~awaited.o.p.ends)

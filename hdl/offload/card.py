@@ -150,7 +150,7 @@ class OffloadCard(HostedCard):
         now = Cat(finished, bank.status.stuck, bank.status.fault != 0)  # 0 between two rounds
         m.d.sync += before.eq(now)
         m.d.comb += [
-            Value.cast(bank.events).eq(Cat(now & ~before, core.refused.any())),
+            Value.cast(bank.events).eq(Cat(now & ~before, core.refused.any(), core.failed.any())),
             bank.build.bytes.eq(core.n_bytes),
             bank.build.ports.eq(core.n_ports),
             bank.build.ranks.eq(core.n_ranks),

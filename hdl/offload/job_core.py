@@ -271,7 +271,7 @@ class JobCore(OffloadCore):
         m.d.sync += self.finished.eq(~(self.active.any() | queue.busy))
         self._transmit(m, made, pick, pick)
         self.keepers.watch(m, runners)
-        self._tell(m)
+        self._tell(m, passes)
         m.d.comb += [renewal.watchdog.eq(self.watchdog), self.renewed.eq(renewal.forced)]
         m.d.comb += self.dropped.eq(
             _any_of(engine.dropped for engine in self.engines) | gate.dropped
@@ -358,11 +358,14 @@ class JobCore(OffloadCore):
                 m.d.comb += [history.write.eq(runner.over), runner.over_ready.eq(1)]
             m.d.comb += [runner.now.eq(now), runner.watchdog.eq(self.watchdog)]
 
-    def _tell(self, m):
-        """Pulses of all engines; of those in one cycle, one counts."""
+    def _tell(self, m, passes):
+        """Pulses of all engines and passes; of those in one cycle, one counts."""
         m.d.comb += [
             self.refused.eq(_any_of(engine.refused for engine in self.engines)),
-            self.failed.eq(_any_of(engine.failed for engine in self.engines)),
+            self.failed.eq(
+                _any_of(engine.failed for engine in self.engines)
+                | (passes.failed.any() if passes else 0)
+            ),
             self.sent.eq(_any_of(engine.sent for engine in self.engines)),
             self.retransmitted.eq(_any_of(engine.retransmitted for engine in self.engines)),
             self.probes.eq(_any_of(engine.probes for engine in self.engines)),

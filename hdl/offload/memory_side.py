@@ -147,9 +147,11 @@ class MemorySide(wiring.Component):
                 self.terminal_values.ready.eq(stays.ready),
                 stays.p.last.eq(self.terminal_values.p.last),
             ]
-        wrong = [engine.done & ~engine.stored for engine in writers]
+        refused = [engine.refused for engine in writers]
+        failed = [engine.done & ~engine.stored & ~engine.refused for engine in writers]
         if self.with_roots:
-            wrong[0] = wrong[0] | (roots.done & ~roots.stored)
+            refused[0] = refused[0] | roots.refused
+            failed[0] = failed[0] | (roots.done & ~roots.stored & ~roots.refused)
         m.d.comb += [
             own.regions[0].eq(gradient),
             own.regions[1].eq(result),
@@ -158,8 +160,8 @@ class MemorySide(wiring.Component):
             landings.regions[0].eq(landing),
             self.result_done.eq(results.done),
             self.landing_done.eq(landings.done),
-            self.refused.eq(Cat(own.refused, landed.refused, *wrong)),
-            self.failed.eq(Cat(own.failed, landed.failed)),
+            self.refused.eq(Cat(own.refused, landed.refused, *refused)),
+            self.failed.eq(Cat(own.failed, landed.failed, *failed)),
         ]
         self._read(m, own)
         self._steer(m, self._written(m, "result", results, self.results), landings.beats)

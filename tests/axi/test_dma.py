@@ -141,7 +141,7 @@ async def write_ranges(dut, share):
     before = rng.integers(0, 256, 2**16, dtype=np.uint8)
     ram.write(0, before.tobytes())
     bursts, pulses = [], {}
-    cocotb.start_soon(watch(dut, "aw", n, bursts, pulses, ["done", "stored"]))
+    cocotb.start_soon(watch(dut, "aw", n, bursts, pulses, ["done", "stored", "refused"]))
     asked = [*ranges(rng, 30, 60), (SIZE, 3), (SIZE - 1, 2), *ranges(rng, 10, 60)]
     wanted = before.copy()
     region = wanted[BASE : BASE + SIZE * n].reshape(SIZE, n)
@@ -165,7 +165,7 @@ async def write_ranges(dut, share):
     await ClockCycles(dut.clk, 200)
     assert ram.read(0, 2**16) == wanted.tobytes()
     n_done = int((lengths > 0).sum())
-    assert pulses == {"done": n_done, "stored": n_done - 2}
+    assert pulses == {"done": n_done, "stored": n_done - 2, "refused": 2}
     check_bursts(bursts, n, (BASE,))
     if not share:
         gaps = np.diff(taken[: 1 + SIZE]) - 1  # the first burst is a single beat, then all of it

@@ -115,7 +115,9 @@ def test_memory_errors_end_the_job_that_meets_them(what):
     assert [bench.status(id)[0] for id in bench.jobs].count(JobStatus.MEMORY) == 1
     bench.check(but=[1])
     assert bench.status(1) == [JobStatus.MEMORY, JobStatus.STUCK]
-    assert bench.rtl.counts(0)["failed"] + bench.rtl.drivers[0].read("outside") > 0
+    driver = bench.rtl.drivers[0]
+    assert driver.read("failed") > driver.read("outside") == 0
+    assert [driver.get("events")[name] for name in ("failed", "outside")] == [1, 0]
 
 
 def test_a_memory_that_does_not_answer_is_told_and_leaves_no_trace():
@@ -157,8 +159,8 @@ def test_a_job_of_the_first_class_is_hardly_later_for_a_large_one_before_it():
 
 @pytest.mark.slow  # a card with THC and registers of its own to build
 def test_settings_of_thc_by_registers():
-    """Indices of 3 bits, and 2 nodes of 200 levels, whose sums have 12."""
-    bench = Bench(thc={"B": 64, "b": 3, "g": 200})
+    """Indices of 3 bits, and 2 nodes of 200 levels, whose sums have 12. A pass that fails counts."""
+    bench = Bench(thc={"B": 64, "b": 3, "g": 200}, watchdog=WATCHDOG)
     bench.post(
         bench.job(1, 1000, codec=JobCodec.THC, gen=2),
         bench.job(2, 3000, codec=JobCodec.THC, gen=2),
@@ -167,3 +169,12 @@ def test_settings_of_thc_by_registers():
     bench.run()
     bench.check()
     assert bench.status(1) == bench.status(2) == [JobStatus.DONE] * N
+    driver = bench.rtl.drivers[0]
+    assert driver.read("failed") == driver.get("events")["failed"] == 0
+    job = bench.job(4, 1000, codec=JobCodec.THC, gen=2)
+    bench.rtl.spoil(0, job.source, job.source + 1024, "errors")
+    bench.post(job)
+    bench.run()
+    bench.check(but=[4])
+    assert bench.status(4) == [JobStatus.MEMORY, JobStatus.STUCK]
+    assert driver.read("failed") == driver.get("events")["failed"] == 1
