@@ -7,6 +7,7 @@ import cocotb
 import numpy as np
 import pytest
 from cocotb.clock import Clock
+from cocotb.handle import Force, Release
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import (
     AxiLiteBus,
@@ -34,6 +35,7 @@ from gradnic.interface.schedule_table import REDUCE, ROW, Layout
 
 CARD = params.Offload(n_bytes=16, n_rows=16, n_chunks=4, n_packets=64, n_nodes=4)
 N = 300  # elements
+N_PACKETS = 11  # of 32 elements at most: chunks of 80 have 3, the last one, of 60, has 2
 UNIT, LONGEST = 16, 352  # elements: what sizes count in, and of a packet
 GRADIENT, RESULT = 0x1000, 0x4000
 OWN = SimpleNamespace(mac=0x020000000001, ip=0x0A000001, udp_port=29440)
@@ -150,14 +152,18 @@ async def a_round_over_registers(dut):
     armed, recorder.log = recorder.log[-2:], recorder.log[:-2]
     await bench.play(recorder)
     await bench.until(driver, "status", clearing=0)
+    dut.m_axi_gradient_write__bresp.value = Force(2)  # an error is told, and the round goes on
     recorder.log = armed
     await bench.play(recorder)
     await bench.until(driver, "status", finished=1, fault=0, thc=CARD.thc, inc=CARD.inc)
+    dut.m_axi_gradient_write__bresp.value = Release()
+    await bench.until(driver, "events", finished=1, stuck=0, fault=0, outside=0, failed=1)
     assert dut.interrupt.value == 1
     assert bench.memory.read(RESULT, 4 * N) == x.tobytes()
-    counters = {name: await bench.registers.read_dword(driver.map[name].offset)
-                for name in ("not_ready", "owner", "foreign", "outside", "sent")}  # fmt: skip
-    assert counters == {"not_ready": 1, "owner": 1, "foreign": 1, "outside": 0, "sent": 0}
+    told = {"not_ready": 1, "owner": 1, "foreign": 1, "outside": 0, "failed": N_PACKETS, "sent": 0}
+    assert told == {
+        name: await bench.registers.read_dword(driver.map[name].offset) for name in told
+    }
     await bench.registers.write_dword(driver.map["events"].offset, 1)
     await ClockCycles(dut.clk, 10)
     assert dut.interrupt.value == 0

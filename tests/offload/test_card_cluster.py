@@ -159,7 +159,7 @@ def test_a_job_of_the_first_class_is_hardly_later_for_a_large_one_before_it():
 
 @pytest.mark.slow  # a card with THC and registers of its own to build
 def test_settings_of_thc_by_registers():
-    """Indices of 3 bits, and 2 nodes of 200 levels, whose sums have 12. A pass that fails counts."""
+    """Indices of 3 bits, 2 nodes of 200 levels, whose sums have 12; a pass that fails counts."""
     bench = Bench(thc={"B": 64, "b": 3, "g": 200}, watchdog=WATCHDOG)
     bench.post(
         bench.job(1, 1000, codec=JobCodec.THC, gen=2),
