@@ -26,7 +26,19 @@ from gradnic.interface.formats import HEAD, PARAMETERS, Op
 from gradnic.interface.register_map import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
-SECTIONS = ("guide", "reference", "internals", "spec", "log")
+# {who reads it: {what the nav calls it: page}}, as in the table of docs/index.md
+GUIDE = {
+    "FPGA": {"Verilog": "verilog", "Shells": "shells", "Host and driver": "host", "Jobs": "jobs"},
+    "Verification": {"Clusters of RTL": "cosim", "Aggregator and workers": "aggregator_cosim"},
+    "Research": {
+        "Schedules": "schedules",
+        "Network model": "simulate",
+        "The papers' claims": "reproduce",
+        "Long sweeps": "cluster",
+    },
+    "Training": {"Training": "training", "Codec on files": "codec"},
+}
+SECTIONS = ("reference", "internals", "spec", "log")
 MAPS = (inline, offload, job_card, aggregator, tap, card_memory)
 PRESETS = {offload: "offload128", job_card: "jobs128"}  # whose tables a page shows
 API = {
@@ -120,13 +132,17 @@ def on_files(files, config):
 
 
 def on_config(config):
-    """One section of the nav a folder, in the order of the titles; then what is generated."""
+    """The guide by who reads it; then one section a folder, in the order of names."""
+    for reader, titles in GUIDE.items():
+        pages = [{title: f"guide/{name}.md"} for title, name in titles.items()]
+        config.nav.append({f"Guide: {reader}": pages})
     for section in SECTIONS:
         pages = [f"{section}/{p.name}" for p in sorted((DOCS / section).glob("*.md"))]
         if section == "reference":
-            api = [path for path in generated() if "/api/" in path]
-            written = [path for path in generated() if path not in api]
-            pages = [*written, *pages, {"API": api}]
-        if pages:
-            config.nav.append({section.capitalize(): pages})
+            api, maps = (
+                [path for path in generated() if key in path] for key in ("/api/", "/registers_")
+            )
+            written = [path for path in generated() if path not in (*api, *maps)]
+            pages = [*written, {"Registers": maps}, *pages, {"API": api}]
+        config.nav.append({section.capitalize(): pages})
     return config
