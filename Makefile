@@ -46,7 +46,7 @@ $(VENV)/docs: $(VENV)/ready
 	touch $@
 
 docs: $(VENV)/docs types
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet -f .ci/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .ci/mkdocs.yml
 
 BOARD ?= ulx3s
 fpga: setup

@@ -4,6 +4,8 @@ A hook of mkdocs. What is generated is never out of date, and never in the way o
 """
 
 import importlib
+import re
+from os.path import relpath
 from pathlib import Path
 
 import click
@@ -25,7 +27,9 @@ from gradnic.interface import (
 from gradnic.interface.formats import HEAD, PARAMETERS, Op
 from gradnic.interface.register_map import markdown
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(?<=\]\()\.\./[^)#]+(?=\))")
 # {who reads it: {what the nav calls it: page}}, as in the table of docs/index.md
 GUIDE = {
     "FPGA": {"Verilog": "verilog", "Shells": "shells", "Host and driver": "host", "Jobs": "jobs"},
@@ -124,11 +128,32 @@ def _help(command, name, parent):
     return lines
 
 
+def source(page, link):
+    """Where the site has a file of the repository that a page links to; None for what is a page."""
+    target = (DOCS / page).parent.joinpath(link).resolve()
+    return None if target.is_relative_to(DOCS) else f"source/{target.relative_to(ROOT)}"
+
+
 def on_files(files, config):
-    """Add the generated pages."""
-    for path, text in generated().items():
+    """Add the generated pages, and the files of the repository that pages link to."""
+    pages = generated()
+    for page in list(files.documentation_pages()):
+        for link in LINK.findall(page.content_string):
+            if path := source(page.src_uri, link):
+                pages[path] = (ROOT / path.removeprefix("source/")).read_text()
+    for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links to files of the repository lead to those of the site."""
+
+    def moved(link):
+        path = source(page.file.src_uri, link[0])
+        return relpath(path, Path(page.file.src_uri).parent) if path else link[0]
+
+    return LINK.sub(moved, markdown)
 
 
 def on_config(config):

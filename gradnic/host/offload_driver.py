@@ -293,7 +293,7 @@ class OffloadDriver(Driver):
     ) -> None:
         """The tensor's layer, and how its packets become important; see ``tags`` and ``scores``.
 
-        queues : of each layer. dscps : of [queue][important], default class selectors 7 - queue.
+        queues : of each layer. dscps : ``[queue][important]``, default class selectors 7 - queue.
         threshold : score from which on packets are important. rules : fields of those registers;
         without any, all packets are important.
         """

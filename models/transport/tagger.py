@@ -32,7 +32,7 @@ def layer_queue(layer: int, n_layers: int, n_queues: int = N_QUEUES) -> int:
 
 
 def default_dscp(n_queues: int = N_QUEUES) -> tuple[tuple[int, int], ...]:
-    """DSCP of [queue][important]: 8 * (7 - queue), the class selectors, alike for both."""
+    """``DSCP[queue][important]``: 8 * (7 - queue), the class selectors, alike for both."""
     return tuple((8 * (7 - q),) * 2 for q in range(n_queues))
 
 
@@ -129,7 +129,7 @@ class Rules:
         Layers from here on are important throughout.
     pull_all_important : bool
     dscp : tuple
-        [queue][important], 0 to 63. Networks that reserve CS6 and CS7 write others.
+        ``[queue][important]``, 0 to 63. Networks that reserve CS6 and CS7 write others.
     """
 
     n_layers: int = 1
