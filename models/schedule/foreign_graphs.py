@@ -27,6 +27,7 @@ NAMES = {  # of attributes, in small letters without blanks, - and _; the first 
 }  # fmt: skip
 _LIKE_A_RATE = re.compile("weight|speed|rate|band|bw|bps|capacit|throughput")
 _LIKE_A_LATENCY = re.compile("latenc|delay")
+_COUNT = {name for names in NAMES.values() for name in names}
 _SWITCHES = {
     "sw",
     "tor",
@@ -72,8 +73,10 @@ def of_node_link(graph: dict) -> Found:
     if type(links) is not list:
         raise ValueError("node-link data has 'links' or 'edges'")
     try:
-        vertices = [(_name(node["id"]), _plain(node)) for node in graph["nodes"]]
-        pairs = [(_name(link["source"]), _name(link["target"]), _plain(link)) for link in links]
+        vertices = [(v := _name(node["id"]), _plain(node, f"vertex {v!r}"))
+                    for node in graph["nodes"]]  # fmt: skip
+        pairs = [(a := _name(link["source"]), b := _name(link["target"]),
+                  _plain(link, f"link {a}-{b}")) for link in links]  # fmt: skip
         return _numbered(_marked(vertices), pairs, graph.get("directed", False))
     except (KeyError, TypeError, RecursionError):
         raise ValueError(
@@ -87,13 +90,26 @@ def _name(said):
     return tuple(map(_name, said)) if isinstance(said, list) else said
 
 
-def _plain(values):
-    """Attributes under names as `NAMES` spells them; those that have such a name already win."""
-    return {_spelled(name): value for name, value in values.items()} | values
+def _plain(values, where):
+    """Attributes under names as `NAMES` spells them, and under their own."""
+    return _once(((_spelled(name), value) for name, value in values.items()), where) | values
 
 
 def _spelled(name):
     return re.sub(r"[\s_-]", "", name.lower())
+
+
+def _once(pairs, where):
+    """Attributes by name. ValueError where one that may count has two values that differ."""
+    found = {}
+    for name, value in pairs:
+        counts = name in _COUNT or _LIKE_A_RATE.search(name) or _LIKE_A_LATENCY.search(name)
+        if counts and _told(found.setdefault(name, value)) != _told(value):
+            raise ValueError(
+                f"{where} has two values of {name!r}, {found[name]!r} and {value!r}: leave one out"
+            )
+        found[name] = value
+    return found
 
 
 def of_graphml(text: str) -> Found:
@@ -109,6 +125,8 @@ def of_graphml(text: str) -> Found:
         raise ValueError(f"no GraphML, but <{root.tag.removeprefix(space)}>")
     keys = list(root.iter(f"{space}key"))
     names = {k.get("id"): _spelled(k.get("attr.name", "")) for k in keys}
+    if len(names) < len(keys):
+        raise ValueError("two <key> have one id")
     defaults = {
         kind: {
             names[k.get("id")]: default.text
@@ -125,16 +143,20 @@ def of_graphml(text: str) -> Found:
     if graph.find(f".//{space}hyperedge") is not None:
         raise ValueError("links have two ends each: <hyperedge> is not read")
 
-    def data(element):
-        own = {names.get(d.get("key")): d.text for d in element.iter(f"{space}data")}
-        if (shown := element.find(f".//{_YED_LABEL}")) is not None:
+    def data(element, where):
+        said = [(d.get("key"), d.text) for d in element.findall(f"{space}data")]
+        if unknown := [key for key, _ in said if key not in names]:
+            raise ValueError(f"{where} has data of key {unknown[0]!r}, which no <key> declares")
+        own = _once(((names[key], text) for key, text in said), where)
+        if (shown := element.find(f"{space}data//{_YED_LABEL}")) is not None:
             own["label"] = shown.text
         groups = NAMES["flag"] + NAMES["kind"], NAMES["bandwidth"], NAMES["latency"]
         said = {name for group in groups if own.keys() & set(group) for name in group}
         usual = defaults[element.tag.removeprefix(space)]
         return {name: value for name, value in usual.items() if name not in said} | own
 
-    vertices = [(v.get("id"), data(v)) for v in graph.iter(f"{space}node")]
+    vertices = [(v.get("id"), data(v, f"vertex {v.get('id')!r}"))
+                for v in graph.iter(f"{space}node")]  # fmt: skip
     directed, pairs = graph.get("edgedefault") == "directed", []
     for e in graph.iter(f"{space}edge"):
         a, b, own = e.get("source"), e.get("target"), e.get("directed")
@@ -143,7 +165,7 @@ def of_graphml(text: str) -> Found:
                 f"edges must be all directed or none, as edgedefault says: {a}-{b} has "
                 f"directed={own!r}"
             )
-        pairs.append((a, b, data(e)))
+        pairs.append((a, b, data(e, f"link {a}-{b}")))
     return _numbered(_marked(vertices), pairs, directed)
 
 

@@ -133,8 +133,10 @@ def names() -> tuple[str, ...]:
 
 
 def _model(name: str, table: Mapping) -> Model:
+    if "layers" not in table:
+        raise ValueError(f"{name}: a table of layers is an object with the key layers")
     try:
-        rows = tuple(_rows(table.get("layers")))
+        rows = tuple(_rows(table["layers"]))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if not sum(layer.parameters for layer in rows):

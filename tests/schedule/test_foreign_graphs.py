@@ -414,10 +414,59 @@ def test_directed_graphs_and_one_way_links(tmp_path):
     assert parse(f"file:{tmp_path}/ring.json").links.tolist() == [[0, 1], [1, 2], [2, 0]]
 
 
+TWICE = "two values of 'bandwidth', '1.0' and '4': leave one out"
+
+
+@pytest.mark.parametrize(
+    ("said", "also", "message"),
+    [
+        ('<data key="d1">1.0</data>', '<data key="d1">4</data>', f"link c-sw has {TWICE}"),
+        ('<data key="d1">1.0</data>', '<data key="d3">4</data>', f"link c-sw has {TWICE}"),
+        ('<data key="d0">True</data>', '<data key="d0">0</data>', "vertex 'sw' has two .*'switch'"),
+        ('<node id="a" />', '<node id="b" />', "listed twice"),
+        ('"latency" attr.type="long" />', '<key id="d1" attr.name="x"/>', "two <key> have one id"),
+        ('<data key="d1">1.0</data>', '<data key="d9">4</data>', "c-sw has data of key 'd9', which"),
+        ('<data key="d1">1.0</data>', '<data key="d1">1</data>', None),
+    ],
+)
+def test_what_graphml_says_twice(said, also, message):
+    """Two values of one attribute, by one key or two, are refused unless they are the same."""
+    assert GRAPHML.count(said) == 1
+    text = GRAPHML.replace(said, said + also)
+    text = text.replace("  <graph ", '<key id="d3" for="edge" attr.name="Band_Width"/><graph ')
+    if message:
+        with pytest.raises(ValueError, match=message):
+            of_graphml(text)
+    else:
+        assert of_graphml(text) == of_graphml(GRAPHML)
+
+
+def test_what_a_nested_graph_says_is_not_its_vertex():
+    """yEd's groups are vertices with a graph inside; a port of a vertex has data, too."""
+    inner = '<graph edgedefault="undirected"><node id="x"><data key="d0">1</data></node></graph>'
+    bare = '<node id="a" />'
+    links = '<edge source="x" target="sw"><data key="d1">1</data><data key="d2">7</data></edge>'
+    text = GRAPHML.replace(bare, f'<node id="a">{inner}<port name="p"><data key="d0">1</data>'
+                           f"</port></node>{links}")  # fmt: skip
+    n_nodes, n_switches, *_ = of_graphml(text)
+    assert (n_nodes, n_switches) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("x.json", '{"nodes": [{"id": 0}], "links": [{"source": 0, "target": 1}]}', "names 1"),
+        (
+            "x.json",
+            '{"nodes": [{"id": 0}, {"id": 1}], "links": '
+            '[{"source": 0, "target": 1, "bandwidth": 10, "Bandwidth": 20}]}',
+            "x.json: link 0-1 has two values of 'bandwidth', 10 and 20: leave one out",
+        ),
+        (
+            "x.json",
+            '{"nodes": [{"id": 0, "is_switch": true, "isSwitch": false}], "links": []}',
+            "vertex 0 has two values of 'isswitch', True and False",
+        ),
         ("x.json", '{"nodes": [{"id": 0}, {"id": 0}], "links": []}', "listed twice"),
         ("x.json", '{"nodes": [{"name": 0}], "links": []}', "nodes have 'id'"),
         ("x.json", '{"nodes": [], "multigraph": 1, "links": []}', "'multigraph' must be true or"),
@@ -427,7 +476,7 @@ def test_directed_graphs_and_one_way_links(tmp_path):
         ("x.graphml", "<graphml><graph><hyperedge/></graph></graphml>", "<hyperedge> is not read"),
         (
             "x.graphml",
-            '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><graph><node id="n0"><data '
+            '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><key id="d"/><graph><node id="n0"><data '
             'key="d"><y:NodeLabel>Switch</y:NodeLabel></data></node><node id="n1"/></graph>'
             "</graphml>",
             "vertex 'n0' is called 'Switch'",

@@ -57,7 +57,8 @@ def test_json_file(tmp_path):
     [
         ("{", "no JSON"),
         ("[]", "object"),
-        ("{}", "layers"),
+        ("{}", "bad: a table of layers is an object with the key layers$"),
+        ('{"layers": null}', "layers must be a list, not null"),
         ('{"layers": []}', "no parameters"),
         ('{"layers": [["a", 1, 2]]}', r'not \["a", 1, 2\]'),
         ('{"layers": [["a", 1, -2, 0, 0, 0]]}', r'not \["a", 1, -2'),
