@@ -120,24 +120,24 @@ class InlineSettings:
 
 
 _COUNTERS = (
-    ("tx_foreign", "frames sent that are not ours: passed as they came"),
+    ("tx_foreign", "frames sent that are not ours, or of another VER: passed as they came"),
     ("tx_coded", "frames sent coded"),
     ("tx_bad", "ours, passed uncoded: marked bad"),
     ("tx_length", "ours, passed uncoded: truncated, or a length that disagrees"),
     ("tx_checksum", "ours, passed uncoded: IP or UDP checksum wrong"),
-    ("tx_format", "ours, passed uncoded: wrong VER, reserved OP, or SET is not GEN[0]"),
+    ("tx_format", "ours, passed uncoded: reserved OP, or SET is not GEN[0]"),
     ("tx_kept", "ours, passed as it came: gradnic frame that is not RAW"),
     ("tx_limit", "ours, passed uncoded: count of floats or codec settings out of range"),
     ("tx_size", "ours, passed uncoded: would not become shorter (paper mode)"),
     ("tx_oversize", "frames cut at 16384 bytes and marked bad, on the way out"),
-    ("rx_foreign", "frames received that are not ours: passed as they came"),
+    ("rx_foreign", "frames received that are not ours, or of another VER: passed as they came"),
     ("rx_coded", "frames received and restored"),
     ("rx_bad", "ours, dropped: marked bad"),
     ("rx_length", "ours, dropped: truncated, or a length that disagrees"),
     ("rx_checksum", "ours, dropped: IP or UDP checksum wrong"),
-    ("rx_format", "ours, dropped: wrong VER, reserved OP, or SET is not GEN[0]"),
+    ("rx_format", "ours, dropped: reserved OP, or SET is not GEN[0]"),
     ("rx_kept", "ours, passed as it came: nothing to restore"),
-    ("rx_codec", "ours, dropped: coded unit malformed"),
+    ("rx_codec", "ours, dropped: coded unit malformed, or count of floats out of range"),
     ("rx_overrun", "ours, dropped: no room in the store of coded frames"),
     ("rx_oversize", "frames cut at 16384 bytes and marked bad, on the way in"),
 )
@@ -174,7 +174,8 @@ REGISTERS = RegisterMap(
         placed(
             "native", 0x0C, "frames with the gradnic head",
             ("port", 0, 16, "UDP destination port", _default("native_port")),
-            ("limit", 16, 16, "most floats of a frame to code", _default("floats_limit")),
+            ("limit", 16, 16, f"most floats of a native frame to code, at most {MAX_FLOATS}",
+             _default("floats_limit")),
         ),
         placed(
             "codec", 0x10, "value codec of frames sent, and of paper-mode frames received",

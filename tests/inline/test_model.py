@@ -13,8 +13,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 
-from gradnic.interface.formats import GRADNIC
-from gradnic.interface.inline import COUNTERS, InlineSettings
+from gradnic.interface.formats import GRADNIC, Op
+from gradnic.interface.inline import COUNTERS, REGISTERS, InlineSettings
 
 SETTINGS = InlineSettings(paper=True, jobs={5, 200}, port_low=9000, port_high=9999)
 ETHER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -235,6 +235,25 @@ def test_elems_that_disagrees():
     assert card.transmit(frame) == (frame, False)
     assert card.receive(frame) is None
     counted(card, tx_length=1, rx_length=1)
+
+
+def test_elems_of_other_ops_are_not_looked_at():
+    """As docs/internals/inline.md says: RAW and INT32 have 4 bytes each, INC its unit's length."""
+    looked_at = []
+    for op in Op:
+        card = InlineCard(SETTINGS)
+        card.receive(bytes(native(X, op=op, elems=63)))
+        looked_at += [op] * card.counters["rx_length"]
+    assert looked_at == [Op.RAW, Op.INT32]
+
+
+def test_the_registers_say_that_another_version_is_foreign():
+    card, frame = InlineCard(SETTINGS), bytes(native(X, ver=2))
+    for side, passes in ("tx", card.transmit), ("rx", card.receive):
+        assert passes(frame) == (frame, False)
+        assert card.counters[f"{side}_foreign"] == 1
+        assert [name for name in COUNTERS if name.startswith(side) and "VER" in
+                REGISTERS[name].doc] == [f"{side}_foreign"]  # fmt: skip
 
 
 def test_not_codable_and_limits():

@@ -425,7 +425,11 @@ TWICE = "two values of 'bandwidth', '1.0' and '4': leave one out"
         ('<data key="d0">True</data>', '<data key="d0">0</data>', "vertex 'sw' has two .*'switch'"),
         ('<node id="a" />', '<node id="b" />', "listed twice"),
         ('"latency" attr.type="long" />', '<key id="d1" attr.name="x"/>', "two <key> have one id"),
-        ('<data key="d1">1.0</data>', '<data key="d9">4</data>', "c-sw has data of key 'd9', which"),
+        (
+            '<data key="d1">1.0</data>',
+            '<data key="d9">4</data>',
+            "c-sw has data of key 'd9', which",
+        ),
         ('<data key="d1">1.0</data>', '<data key="d1">1</data>', None),
     ],
 )
@@ -476,8 +480,9 @@ def test_what_a_nested_graph_says_is_not_its_vertex():
         ("x.graphml", "<graphml><graph><hyperedge/></graph></graphml>", "<hyperedge> is not read"),
         (
             "x.graphml",
-            '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><key id="d"/><graph><node id="n0"><data '
-            'key="d"><y:NodeLabel>Switch</y:NodeLabel></data></node><node id="n1"/></graph>'
+            '<graphml xmlns:y="http://www.yworks.com/xml/graphml"><key id="d"/><graph>'
+            '<node id="n0"><data key="d"><y:NodeLabel>Switch</y:NodeLabel></data></node>'
+            '<node id="n1"/></graph>'
             "</graphml>",
             "vertex 'n0' is called 'Switch'",
         ),
