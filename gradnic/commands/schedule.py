@@ -293,10 +293,11 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         show_algorithms(json_file)
         return
     rows_as = _layout_of(table_file, row_nodes, row_chunks)
+    card_holds = row_nodes, row_chunks
     if alone:
         q.only_with(collective == "all_reduce", "--collective all_reduce", "alone")
         q.only_with(False, "the tables of all nodes, not --alone", *_OF_ALL_NODES)
-        _one_node(options, node, table_file, rows_as, json_file)
+        _one_node(options, node, table_file, rows_as, card_holds, json_file)
         return
     if plot_file:
         require("--plot", report=("matplotlib",))
@@ -329,7 +330,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     exported = [
         pair for kind, file in exports for pair in _exported(table, kind, file, export_bytes)
     ]
-    text = _table_text(table_file, table, rows_as)
+    text = _table_text(table_file, table, rows_as, card_holds)
     layout = tables.Layout.fit(table.rows)
     result = describe(
         options["algorithm"], topology, schedule, report, layout, seconds, collective, root
@@ -367,10 +368,17 @@ def _layout_of(table_file, row_nodes, row_chunks):
     return tables.Layout.for_card(row_nodes, row_chunks)
 
 
-def _table_text(path, table, layout):
-    """What to write to the file at `path`, None for none."""
+def _table_text(path, table, layout, card_holds):
+    """What to write to the file at `path`, None for none. card_holds : nodes and chunks that the
+    card was built for, where the layout is its own.
+    """
     if not path:
         return None
+    if layout is not None:
+        sizes = zip(("nodes", "chunks"), card_holds, (table.n_nodes, table.n_chunks), strict=True)
+        for what, most, there in sizes:
+            if there > most:
+                raise click.UsageError(f"--row-{what} {most}: the table has {there} {what}")
     kind = Path(path).suffix
     more = (layout,) if kind in _IN_ROWS else ()
     try:
@@ -389,7 +397,7 @@ def _exported(table, kind, path, n_bytes):
     return [(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))]
 
 
-def _one_node(options, node, table_file, rows_as, json_file):
+def _one_node(options, node, table_file, rows_as, card_holds, json_file):
     """One node's rows without the other nodes'; nothing is proven, so nothing is claimed."""
     if options["algorithm"] != "shift" or node is None:
         raise click.UsageError("--alone needs --algorithm shift and --node V")
@@ -397,7 +405,7 @@ def _one_node(options, node, table_file, rows_as, json_file):
     begin = time.process_time()
     table = shift_rows(topology, node)
     seconds = time.process_time() - begin
-    text = _table_text(table_file, table, rows_as)
+    text = _table_text(table_file, table, rows_as, card_holds)
     result = {"topology": topology.name, "algorithm": "shift", "nodes": topology.n_nodes,
               "node": node, "entries": len(table.rows), "seconds_to_build": seconds}  # fmt: skip
     output.console(json_file).print(
