@@ -9,6 +9,7 @@ cycles of that clock, nanoseconds. A GB is 10^9 bytes, as files say; the analyti
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
@@ -100,11 +101,10 @@ def _spelled(name):
 
 
 def _once(pairs, where):
-    """Attributes by name. ValueError where one that may count has two values that differ."""
+    """Attributes by name. ValueError where one of `NAMES` has two values that differ."""
     found = {}
     for name, value in pairs:
-        counts = name in _COUNT or _LIKE_A_RATE.search(name) or _LIKE_A_LATENCY.search(name)
-        if counts and _told(found.setdefault(name, value)) != _told(value):
+        if name in _COUNT and _told(found.setdefault(name, value)) != _told(value):
             raise ValueError(
                 f"{where} has two values of {name!r}, {found[name]!r} and {value!r}: leave one out"
             )
@@ -238,7 +238,8 @@ def _numbered(vertices, pairs, directed, *, in_bytes=False):
     order = [v for v, switch in vertices if not switch] + [v for v, s in vertices if s]
     number = {v: i for i, v in enumerate(order)}
     if len(number) < len(order):
-        raise ValueError("a vertex is listed twice")
+        twice = Counter(order).most_common(1)[0][0]
+        raise ValueError(f"vertex {twice!r} is listed twice")
     rows = []
     for a, b, values in pairs:
         for v in a, b:

@@ -471,7 +471,7 @@ def test_what_a_nested_graph_says_is_not_its_vertex():
             '{"nodes": [{"id": 0, "is_switch": true, "isSwitch": false}], "links": []}',
             "vertex 0 has two values of 'isswitch', True and False",
         ),
-        ("x.json", '{"nodes": [{"id": 0}, {"id": 0}], "links": []}', "listed twice"),
+        ("x.json", '{"nodes": [{"id": 0}, {"id": 0}], "links": []}', "vertex 0 is listed twice"),
         ("x.json", '{"nodes": [{"name": 0}], "links": []}', "nodes have 'id'"),
         ("x.json", '{"nodes": [], "multigraph": 1, "links": []}', "'multigraph' must be true or"),
         ("x.graphml", "<graphml><graph>", "no GraphML"),
