@@ -20,6 +20,7 @@ struct Own {  // as card_run.py lays it out
 	int64_t inside, reads, ranges, adding, tell, control, gate, divide, located, judge, hear, scan;
 	int64_t scan_down, per_packet;
 	int64_t told, burst, land, taken, end, heads, addressed, skip, ahead, freed;
+	int64_t known, behind;  // of packets whose values are asked for: `PartTimes`
 	int64_t kept;  // packets whose sums wait for the framer
 	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
 	double probe;  // cycles between PROBEs of a run
@@ -92,6 +93,7 @@ struct Card {
 	bool summing = false, framing = false, open = false;
 	int64_t raw = 0;  // packets of sums that are no frames yet
 	int64_t added = 0;  // beats of contributions in the sums under way
+	std::deque<double> made;  // when the sums of the last packets had gone
 	double cut_free = 0, looked = 0, framed = 0;
 	std::vector<Entry> entries;  // by port
 	size_t port = 0;
@@ -242,6 +244,10 @@ struct Loop {
 				late = std::min(late, place.probed + in.probe);
 				continue;
 			}
+			if (waits && begin > now) {  // its answer may come before the look
+				late = begin;
+				break;
+			}
 			card.at = at;
 			card.walking = true;
 			push(std::max(now, end), WALK, v, {}, at, waits ? place.run.n : 0);
@@ -377,6 +383,10 @@ struct Loop {
 		if (card.summing || card.asked.empty()) return;
 		Frame frame = card.asked.front();
 		if (frame.since > now || (frame.m >= 0 && card.raw == in.kept)) return;
+		if (int64_t(card.made.size()) == in.known) {  // its values were asked for behind those
+			if (card.made.front() + in.behind > now) return push(card.made.front() + in.behind, READ, v);
+			card.made.pop_front();
+		}
 		card.raw += frame.m >= 0;
 		do card.asked.pop_front();
 		while (!card.asked.empty() && card.asked.front().kind != Frame::DATA);
@@ -384,6 +394,7 @@ struct Loop {
 		card.added = contributed(frame);
 		double ends = now + made(frame);  // last sums of a root go where the receiver said
 		if (frame.m < 0) ends = std::max(ends, std::max(frame.stamp, card.results) + beats(frame));
+		card.made.push_back(ends);
 		push(ends, MADE, v, frame);
 		if (card.held) {
 			card.held = false;

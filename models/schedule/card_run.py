@@ -47,7 +47,7 @@ _LOOP = CompiledLoop(
         "look", "step", "compare", "heard", "inside", "reads", "ranges", "adding", "tell",
         "control", "gate", "divide", "located", "judge", "hear", "scan", "scan_down", "per_packet",
         "told", "burst", "land", "taken", "end", "heads", "addressed", "skip", "ahead", "freed",
-        "kept", "coded", "compress", "sized", "seen", "plan", "restore", "image",
+        "known", "behind", "kept", "coded", "compress", "sized", "seen", "plan", "restore", "image",
     ),
     ("probe", "value", "leaf", "ratio"),
     {

@@ -88,7 +88,8 @@ class PartTimes:
     packets between the walk and the sums (sender.py 5, packet_steps.py 1). reads, ranges : beats of
     contributions that are read ahead (hdl/axi/dma.py 256, hdl/reduction/reduce.py 15), and
     contributions that wait behind them (hdl/axi/bursts.py). adding : packets that wait for their
-    sums (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
+    sums, and known : with the one under way and one in a register, those whose values are asked
+    for (hdl/reduction/summing.py). raw : packets whose sums wait for the framer
     (hdl/offload/packet_sums.py). heads, addressed : that the framer takes ahead, and what each
     takes (hdl/transport/framer.py). ahead, freed : beats on their way out of a port's store, beside
     those in it, and cycles until the place of one that goes in is free, of which 7 until it is
@@ -106,6 +107,9 @@ class PartTimes:
     locator. land : from a packet's last beat to memory to its row's turn, where a burst of `burst`
     beats goes on once it is whole (hdl/axi/dma.py). told : from the
     receiver's verdict on a PROBE to the framer. end : from the last STOP, heard, to ``finished``.
+
+    From a card's registers in a round of THC, memories of 40 cycles. behind : from a packet's last
+    sum to the first one of the packet `known` behind it, whose values are asked for then.
     """
 
     due: int = 21
@@ -143,6 +147,8 @@ class PartTimes:
     addressed: int = 7
     ahead: int = 8
     freed: int = 12
+    known: int = 6
+    behind: int = 71
     end: int = 4
 
 
