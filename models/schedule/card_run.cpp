@@ -34,6 +34,7 @@ struct Own {  // as card_run.py lays it out
 struct Input : Counts, Own, Traffic {};
 
 const double UNSIZED = 1e300;  // of a head whose packet is not coded yet
+const double QUEUED = 2e300;  // of a PROBE behind packets of a root, which have no heads
 const int64_t PATIENCE = 100;  // times between PROBEs without a packet or an end of a run
 const int64_t HEARD = 3;  // cycles of the receiver behind a codec's verdict, which takes one itself
 
@@ -343,8 +344,14 @@ struct Loop {
 	// PROBEs pass packets that wait for their sums; others wait until all their contributions are
 	// asked for, which are read ahead
 	bool room(const Card &card) const {
+		return before(card, card.asked.size()) < in.inside;
+	}
+
+	// of the first n packets that the walk passed on: those that wait
+	int64_t before(const Card &card, size_t n) const {
 		int64_t summed = 0, before = 0, reads = card.summing ? card.added : 0;
-		for (const Frame &frame : card.asked) {
+		for (size_t k = 0; k < n; k++) {
+			const Frame &frame = card.asked[k];
 			bool data = frame.kind == Frame::DATA;
 			reads += data ? contributed(frame) : 0;
 			int64_t most = in.reads + in.ranges * beats(frame);
@@ -353,22 +360,38 @@ struct Loop {
 			else if (before || data)
 				before++;
 		}
-		return before < in.inside;
+		return before;
+	}
+
+	void hand(int32_t v, double now) {  // to the framer: PROBEs that none waits before any more
+		Card &card = cards[v];
+		for (Frame &told : card.told) {
+			if (told.since != QUEUED) continue;
+			size_t k = 0;
+			auto is_it = [&](const Frame &one) {
+				return one.kind == Frame::PROBE && one.run == told.run;
+			};
+			while (k < card.asked.size() && !is_it(card.asked[k])) k++;
+			if (k < card.asked.size() && before(card, k)) return;
+			told.since = now + in.tell;
+			push(told.since, HEAD, v);
+		}
 	}
 
 	void ask(int32_t v, Frame frame, double now) {  // its values are there in a while
 		Card &card = cards[v];
 		bool data = frame.kind == Frame::DATA;
 		if (frame.m >= 0) {
-			frame.since = in.coded && data ? UNSIZED : now + in.tell;
+			frame.since = !data ? QUEUED : in.coded ? UNSIZED : now + in.tell;
 			card.told.push_back(frame);
 			if (frame.since < UNSIZED) push(frame.since, HEAD, v);
 		}
-		if (!data && card.asked.empty()) return;
+		if (!data && card.asked.empty()) return hand(v, now);
 		if (frame.m < 0) card.roots.push_back(frame.stamp = decided(card, now));
 		frame.since = now + in.first + up(in.head, in.n_bytes) - in.taken - in.look;
 		card.asked.push_back(frame);
 		if (data) push(frame.since, READ, v);
+		hand(v, now);
 	}
 
 	// The receiver decides on a root's packet before its sums are there, behind what it is at.
@@ -395,6 +418,7 @@ struct Loop {
 		double ends = now + made(frame);  // last sums of a root go where the receiver said
 		if (frame.m < 0) ends = std::max(ends, std::max(frame.stamp, card.results) + beats(frame));
 		card.made.push_back(ends);
+		hand(v, now);
 		push(ends, MADE, v, frame);
 		if (card.held) {
 			card.held = false;

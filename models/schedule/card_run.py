@@ -14,9 +14,10 @@ goes first, and others a cycle later (hdl/frame/round_robin.py). Behind it locat
 memory take one frame after the other. A row's contributions count once they are written. Results
 that come and a root's sums are written in the order in which the receiver decided on them. A PROBE
 is answered when the receiver has looked at its packets, and where some are missing they go again,
-made anew, with a PROBE behind them. The sender hears one answer after the other, which takes the
-longer the later the place of its run is, and the receiver stands still while some wait. Switches
-pass frames on in the order of their coming, without a limit to what waits.
+made anew, with a PROBE behind them. A PROBE waits for packets before it, those of a root, too,
+until all their contributions are asked for. The sender hears one answer after the other, which
+takes the longer the later the place of its run is, and the receiver stands still while some wait.
+Switches pass frames on in the order of their coming, without a limit to what waits.
 
 With INCEPTIONN a packet's sums wait in the compressor until all are there; its head waits for the
 size. On the other side they wait in the decompressor for its verdict, and so does the receiver;

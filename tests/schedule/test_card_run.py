@@ -130,7 +130,7 @@ THC = [
     # leaves are short: six packets wait for memory
     ("torus:2x2", "multitree", 2, 65536, 16, 4878, 0.005),
     ("torus:4x4", "multitree", 1, 262144, 16, 15502, 0.03),
-    ("torus:4x4", "multitree", 2, 262144, 16, 15016, 0.01),
+    ("torus:4x4", "multitree", 2, 262144, 16, 15016, 0.015),
 ]  # fmt: skip
 
 
@@ -252,6 +252,18 @@ def test_probes_go_again(each, cycles):
     card = probing_each(of_offload_card(16, 16), each)
     got = run("full:4", "multitree", 4 * 32768, card, chunks=1).cycles
     assert abs(got / cycles - 1) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("each", "cycles"), [(3000, 20702), (4000, 20692), (5000, 20208), (8000, 21559)]
+)
+def test_probes_wait_for_packets_of_a_root(each, cycles):
+    """RTL of 30 November 2026: one that is 300 cycles late finds no room, and what asks for it
+    comes as much later.
+    """
+    card = probing_each(of_offload_card(16, 16), each)
+    got = run("full:4", "multitree", 4 * 65536, card, chunks=1).cycles
+    assert abs(got / cycles - 1) < 0.012
 
 
 @pytest.mark.parametrize(("delay", "rate"), [(20_000, 16), (10, 0.01)])
