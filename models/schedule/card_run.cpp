@@ -22,7 +22,7 @@ struct Own {  // as card_run.py lays it out
 	int64_t told, burst, land, taken, end, heads, addressed, skip, ahead, freed;
 	int64_t known, behind;  // of packets whose values are asked for: `PartTimes`
 	int64_t kept;  // packets whose sums wait for the framer
-	int64_t coded, compress, sized, seen, plan, restore, image;  // of INCEPTIONN; `CoderTimes`
+	int64_t coded, compress, sized, seen, plan, restore, image, verdicts, credit;  // of INCEPTIONN; `CoderTimes`
 	double probe;  // cycles between PROBEs of a run
 	double value, leaf, ratio;  // bytes of a value in memory, and of a leaf's; and over those sent
 	const int32_t *back;  // of each path: links of the way back
@@ -101,6 +101,7 @@ struct Card {
 	bool taking = false;
 	double chunk = 0, place = 0;  // when the locator's steps are free
 	double passed = 0, planned = 0;  // when coded values are in, and the last unit is judged
+	std::deque<double> verdicts;  // when the receiver took the last ones
 	double judged = 0, landed = 0, written = 0;  // by receiver, at the writer, in memory
 	std::deque<double> roots;  // when packets of a root were decided on whose sums are to come
 	std::deque<Frame> arrived;  // data that wait for those before them
@@ -620,9 +621,15 @@ struct Loop {
 			values.since = 0;
 			if (in.coded) {  // its verdict, then its values
 				card.passed = std::max(now + in.gate + in.seen, card.passed);
-				card.planned = std::max(card.passed + in.plan, card.planned) + beats(frame);
+				double begins = std::max(card.passed + in.plan, card.planned);
+				if (int64_t(card.verdicts.size()) == in.verdicts) {
+					begins = std::max(begins, card.verdicts.front() + in.credit);
+					card.verdicts.pop_front();
+				}
+				card.planned = begins + beats(frame);
 				card.passed += up(payload(frame), in.n_bytes);
 				card.judged = std::max(card.judged - HEARD, card.planned) + HEARD + 1;
+				card.verdicts.push_back(card.judged - HEARD - 1);
 				values.since = card.planned + in.restore;
 			}
 			values.since = std::max(values.since, card.judged);

@@ -21,7 +21,8 @@ Switches pass frames on in the order of their coming, without a limit to what wa
 
 With INCEPTIONN a packet's sums wait in the compressor until all are there; its head waits for the
 size. On the other side they wait in the decompressor for its verdict, and so does the receiver;
-what is written are floats. All packets of as many values have the same size.
+some verdicts wait for the receiver while it looks at a PROBE's packets, and then the decompressor
+stands still, too. What is written are floats. All packets of as many values have the same size.
 """
 
 from collections.abc import Callable
@@ -49,6 +50,7 @@ _LOOP = CompiledLoop(
         "control", "gate", "divide", "located", "judge", "hear", "scan", "scan_down", "per_packet",
         "told", "burst", "land", "taken", "end", "heads", "addressed", "skip", "ahead", "freed",
         "known", "behind", "kept", "coded", "compress", "sized", "seen", "plan", "restore", "image",
+        "verdicts", "credit",
     ),
     ("probe", "value", "leaf", "ratio"),
     {

@@ -222,7 +222,9 @@ class CoderTimes:
     verdict, beside its beats of floats (hdl/inceptionn/planner.py), and seen : from the locator's
     turn to that beat, 9 for the descriptor (packet_decoder.py, decompressor.py). restore : from the
     verdict until the values go to memory, `Decompressor.latency` and the 7 of the queue behind it,
-    less 3 from the receiver's decision. image : of a root's sums, `LaneImage.latency`.
+    less 3 from the receiver's decision. image : of a root's sums, `LaneImage.latency`. verdicts :
+    that wait for the receiver, at most, and credit : from one that it takes until the next unit may
+    begin (hdl/inceptionn/decompressor.py, hdl/stream/admission.py).
     """
 
     compress: int
@@ -231,6 +233,8 @@ class CoderTimes:
     restore: int
     seen: int = 5
     image: int = 5
+    verdicts: int = 8
+    credit: int = 2
 
     @classmethod
     def of(cls, n_lanes: int) -> "CoderTimes":
