@@ -23,7 +23,7 @@ from gradnic import __version__, output, parquet
 from gradnic import quantities as q
 from gradnic.packages import require
 from gradnic.paths import OutputFile
-from gradnic.processes import ToolError
+from gradnic.processes import ToolError, work_folder
 from gradnic.progress import PERIOD, Progress
 from gradnic.quantities import option
 from gradnic.text_file import read_text
@@ -227,7 +227,8 @@ def _client(cluster):
         },
     }
     with (
-        dask.config.set(quiet),
+        work_folder(dask.config.get("temporary-directory", None), "dask-") as folder,
+        dask.config.set(quiet | {"temporary-directory": str(folder)}),  # files of locks stay in it
         distributed.LocalCluster(
             n_workers=cluster.workers,
             threads_per_worker=1,

@@ -88,6 +88,18 @@ def test_a_scheduler_that_ends_is_named():
             spread(slow, [{"x": 1}, {"x": 2}], where)
 
 
+def test_local_workers_leave_no_folder(tmp_path):
+    """Dask leaves files of locks in dask-scratch-space."""
+    import dask
+
+    log, folder = tmp_path / "log", tmp_path / "temporary"
+    folder.mkdir()
+    with dask.config.set({"temporary-directory": str(folder)}):
+        spread(squared(str(log)), [{"x": 1}, {"x": 2}], Cluster(workers=1))
+    assert ran(log) == [1, 2]
+    assert not list(folder.iterdir())
+
+
 def test_what_was_kept_is_not_run_again(tmp_path):
     log, kept = tmp_path / "log", tmp_path / "sub" / "kept.jsonl"
     run, where = squared(str(log)), Cluster(resume=str(kept))
