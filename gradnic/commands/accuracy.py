@@ -12,7 +12,7 @@ from gradnic.quantities import option
 @click.command(cls=q.Command, name="accuracy")
 @option("--distribution", q.OneOf("lognormal", "gaussian", "laplace"), "lognormal")
 @option("--workers", q.Listed(q.Whole(1, 64)), "1,4", "Numbers of workers, by commas.")
-@option("--values", q.Power(12, 26), 1 << 17, "Length, a power of two.")
+@option("--values", q.Power(12, 26), 1 << 17, "Length, a power of two from 4,096 on.")
 @option("--trials", q.Whole(1, 10_000), 3)
 @option("--seed", q.SEED, 0)
 @click.option(

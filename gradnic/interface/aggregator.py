@@ -80,7 +80,7 @@ REGISTERS = RegisterMap(
             ("close", 24, 2, "0 all, 1 n_min, 2 bounded loss"),
             ("root", 26, 1, "fills missing leaves"),
             ("int32", 27, 1, "INT32 packets instead of THC"),
-            ("overflow", 28, 2, "of INT32: 0 wrap, 1 saturate, 2 error"),
+            ("overflow", 28, 2, "of INT32: 0 wrap, 1 saturate, 2 as 0; all set OVF"),
             ("switchml", 30, 1, "frames of SwitchML-UDP; then int32 is 1, close and overflow 0"),
             ("large", 31, 1, "a SwitchML packet has 256 values, not 64"),
         ),

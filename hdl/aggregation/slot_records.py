@@ -73,7 +73,7 @@ JobRegisters = data.StructLayout(
         "need_bytes": 40,
         "deadline": 32,  # in steps of `now`; 0 is off
         "root": 1,  # fills what is missing
-        "overflow": 2,  # of INT32: 0 wrap, 1 saturate, 2 error (wrap, and say so)
+        "overflow": 2,  # of INT32: 0 wrap, 1 saturate, 2 as 0; all set OVF
         "switchml": 1,  # frames and rule of SwitchML-UDP; then int32 = 1, and close = 0
         "large": 1,  # its packets have 256 values, not 64
     }

@@ -56,7 +56,8 @@ class Job:
     root : bool
         Fills missing leaves with g/2 on emission.
     overflow : str
-        What an int32 sum does: ``wrap``, ``saturate``, or ``error`` (wrap and flag).
+        What an int32 sum does: ``wrap``, ``saturate``, or ``error``, ``wrap`` for receivers
+        that go by OVF; every rule sets it.
     """
 
     job: int

@@ -10,6 +10,7 @@ from gradnic.models.aggregation.star import Client, Faults, run
 from gradnic.models.frame.ipv4 import checksums_hold
 from gradnic.models.thc import worker as thc
 
+from gradnic.interface.aggregator import REGISTERS
 from gradnic.interface.formats import AGGREGATOR, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 
 N = 3
@@ -244,6 +245,8 @@ def test_int32_overflow(rule):
     top = 2**31 - 1 if rule == "saturate" else -(2**31)
     assert list(np.frombuffer(out[0][1][HEAD_BYTES:], "<i4")) == [top, -10, 24]
     assert (header["ovf"], header["p0"], header["p1"]) == (1, 2, 255)
+    said = next(f for f in REGISTERS["job_rule"].fields if f.name == "overflow")
+    assert "all set OVF" in said.doc
 
 
 def test_congestion_mark_is_sticky():
