@@ -11,6 +11,8 @@ import tempfile
 
 import click
 
+from gradnic.text_file import network_file
+
 _INPUTS, _OUTPUTS = "gradnic.inputs", "gradnic.outputs"
 
 
@@ -82,7 +84,7 @@ class Network(click.ParamType):
 
     def convert(self, value, param, ctx):
         if value.startswith("file:"):
-            InputFile().convert(value.removeprefix("file:"), param, ctx)
+            InputFile().convert(network_file(value.removeprefix("file:"))[0], param, ctx)
         return value
 
 

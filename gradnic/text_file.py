@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 
 LARGEST = 64 << 20  # bytes
+ABILITIES = ("sum", "multicast")  # of a switch
 
 
 def visible(text):
@@ -52,6 +53,17 @@ def apart(value: float, limit: float) -> str:
 def shown_path(path):
     """`path` as text for titles and formats: bytes that are no UTF-8 are spelled out."""
     return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def network_file(name):
+    """(path, abilities) of ``PATH+sum+multicast``; the longest path that is there counts."""
+    able = []
+    while not os.path.lexists(name):
+        path, _, word = name.rpartition("+")
+        if not path or word not in ABILITIES:
+            break
+        name, able = path, [word, *able]
+    return name, able
 
 
 def from_json(text):

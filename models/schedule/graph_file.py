@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradnic.text_file import apart, from_json, read_text
+from gradnic.text_file import ABILITIES, apart, from_json, read_text
 from gradnic.text_file import number as number_of
 
 from . import foreign_graphs
 
 LATENCY = 1e9  # cycles, at most
-ABILITIES = ("sum", "multicast")  # of a switch
 KEYS = ("nodes", "switches", "links", "ports", "directed", *ABILITIES)  # of a graph in JSON
 _NO_LINKS = {  # JSON of ASTRA-sim that is no network of four lists
     "logical-dims": "ASTRA-sim's logical topology has no links: give the network's own file",

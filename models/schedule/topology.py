@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradnic.text_file import apart, shown_path
+from gradnic.text_file import apart, network_file, shown_path
 
 from . import boxes, graph_file
 from .foreign_graphs import MAX_LINKS
@@ -469,12 +469,13 @@ def parse(spelling: str, *, ports: int | None = None, in_network: bool = False) 
     ``torus:8x8 mesh:4x4 ring:8 hypercube:4 fattree:8x2`` (arity x levels) ``bigraph:4x8`` (hosts
     per switch x switches) ``dragonfly:4x2x2`` (routers, global links, hosts) ``dgx:8x2`` (hosts x
     boxes) ``full:8 nvlink:2x8x8 pcie:2x8x1`` (boxes x GPUs x NICs, see `boxes`) ``file:PATH``.
-    ``+sum`` or ``+multicast`` after a size: its switches can. `ports` overrides the ports of every
-    node. in_network : whether switches that can are wanted. ValueError names the argument.
+    ``+sum`` or ``+multicast`` after a size or a path: all its switches can. `ports` overrides the
+    ports of every node. in_network : whether switches that can are wanted. ValueError names the
+    argument.
     """
     family, _, size = spelling.partition(":")
-    able = ()
     if family == "file":
+        size, able = network_file(size)
         topology = load(size)
     else:
         size, *able = size.split("+")
@@ -491,13 +492,14 @@ def parse(spelling: str, *, ports: int | None = None, in_network: bool = False) 
         if math.prod(map(int, words)) > 1 << 20:
             raise ValueError(f"{spelling} is larger than 2^20 nodes")
         topology = make(*map(int, words))
-        if able:
-            if topology.direct:
-                raise ValueError(f"{spelling} has no switches that could {' or '.join(able)}")
-            switches = tuple(range(topology.n_nodes, topology.n_vertices))
-            topology = replace(
-                topology, name=spelling, **{f"{word}s": switches for word in dict.fromkeys(able)}
-            )
+    if able:
+        if topology.direct:
+            raise ValueError(f"{spelling} has no switches that could {' or '.join(able)}")
+        switches = tuple(range(topology.n_nodes, topology.n_vertices))
+        topology = replace(
+            topology, name="+".join([topology.name, *able]),
+            **{f"{word}s": switches for word in dict.fromkeys(able)},
+        )  # fmt: skip
     if (topology.sums or topology.multicasts) and not in_network:
         raise ValueError(f"{spelling}: switches that sum or multicast are not known here")
     if ports is not None and ports != topology.ports:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gradnic.models.aggregation.jobs import Config, Job
 from gradnic.models.aggregation.parser import Aggregator
 from gradnic.models.aggregation.star import Faults, Int32Client, run
@@ -17,12 +18,30 @@ from gradnic.models.schedule.checker import TableError, check
 from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import parse
 
+from gradnic import cli
+
 BOTH = "+sum+multicast"
 
 # two boxes of four GPUs: the switches inside can, the one between cannot
 INSIDE = "switch 8 9 +sum +multicast\nswitch 10\n" + "".join(
     f"{v} {8 + v // 4} 9\n{v} 10 1\n" for v in range(8)
 )
+
+
+def test_abilities_behind_a_file(tmp_path):
+    """Of every switch of any format; a file whose name ends so is that file."""
+    file = tmp_path / "net.yml"
+    file.write_text("topology: [Switch]\nnpus_count: [4]\nbandwidth: [50]\nlatency: [500]\n")
+    found = parse(f"file:{file}{BOTH}", in_network=True)
+    assert (found.sums, found.multicasts) == ((4,), (4,))
+    assert found.name.endswith(f"net.yml{BOTH}")
+    assert parse(f"file:{file}+sum", in_network=True).multicasts == ()
+    args = ["schedule", "--topology", f"file:{file}{BOTH}", "--algorithm", "in_network"]
+    assert CliRunner().invoke(cli.cli, args).exit_code == 0
+    (tmp_path / "ring+sum").write_text("0 1\n1 2\n2 0\n")
+    assert parse(f"file:{tmp_path}/ring+sum", in_network=True).sums == ()
+    with pytest.raises(ValueError, match="has no switches that could sum"):
+        parse(f"file:{tmp_path}/ring+sum+sum", in_network=True)
 
 
 def made(topology, **options):
