@@ -189,6 +189,7 @@ def describe(algorithm, topology, schedule, report, layout, seconds, name="all_r
 def _figures(algorithm, topology, schedule, report, layout):
     """What is told of every collective."""
     return {
+        **({"names": list(topology.labels)} if topology.labels else {}),
         "topology": topology.name,
         "algorithm": algorithm,
         "built_as": schedule.algorithm,
@@ -293,11 +294,10 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
         show_algorithms(json_file)
         return
     rows_as = _layout_of(table_file, row_nodes, row_chunks)
-    card_holds = row_nodes, row_chunks
     if alone:
         q.only_with(collective == "all_reduce", "--collective all_reduce", "alone")
         q.only_with(False, "the tables of all nodes, not --alone", *_OF_ALL_NODES)
-        _one_node(options, node, table_file, rows_as, card_holds, json_file)
+        _one_node(options, node, table_file, rows_as, json_file)
         return
     if plot_file:
         require("--plot", report=("matplotlib",))
@@ -330,7 +330,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     exported = [
         pair for kind, file in exports for pair in _exported(table, kind, file, export_bytes)
     ]
-    text = _table_text(table_file, table, rows_as, card_holds)
+    text = _table_text(table_file, table, rows_as)
     layout = tables.Layout.fit(table.rows)
     result = describe(
         options["algorithm"], topology, schedule, report, layout, seconds, collective, root
@@ -340,7 +340,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
     console = output.console(json_file)
     columns = ["figure", "value"]
     shown = [(key.replace("_", " "), value) for key, value in result.items()
-             if value is not None and key not in ("tried", "roots")]  # fmt: skip
+             if value is not None and key not in ("tried", "roots", "names")]  # fmt: skip
     console.print(output.table(f"{schedule.algorithm} on {topology.name}", columns, shown))
     if tries:
         console.print(show_tries(tries))
@@ -356,7 +356,7 @@ def command(collective, root, barrier, nops, table_file, node, alone, plot_file,
 
 
 def _layout_of(table_file, row_nodes, row_chunks):
-    """The `Layout` of rows in a file that holds them, None for the narrowest."""
+    """(`Layout`, nodes, chunks) of a card whose rows a file is to have, None for the narrowest."""
     q.only_with(
         Path(table_file or "").suffix in _IN_ROWS, "--table of " + " or ".join(_IN_ROWS),
         "row_nodes", "row_chunks",
@@ -365,20 +365,18 @@ def _layout_of(table_file, row_nodes, row_chunks):
         return None
     if row_nodes is None or row_chunks is None:
         raise click.UsageError("--row-nodes needs --row-chunks, and the other way round")
-    return tables.Layout.for_card(row_nodes, row_chunks)
+    return tables.Layout.for_card(row_nodes, row_chunks), row_nodes, row_chunks
 
 
-def _table_text(path, table, layout, card_holds):
-    """What to write to the file at `path`, None for none. card_holds : nodes and chunks that the
-    card was built for, where the layout is its own.
-    """
+def _table_text(path, table, rows_as):
+    """What to write to the file at `path`, None for none. rows_as : of `_layout_of`."""
     if not path:
         return None
-    if layout is not None:
-        sizes = zip(("nodes", "chunks"), card_holds, (table.n_nodes, table.n_chunks), strict=True)
-        for what, most, there in sizes:
-            if there > most:
-                raise click.UsageError(f"--row-{what} {most}: the table has {there} {what}")
+    layout, *most = rows_as or (None,)
+    there = table.n_nodes, table.n_chunks
+    for what, limit, count in zip(("nodes", "chunks"), most, there, strict=False):
+        if count > limit:
+            raise click.UsageError(f"--row-{what} {limit}: the table has {count} {what}")
     kind = Path(path).suffix
     more = (layout,) if kind in _IN_ROWS else ()
     try:
@@ -397,7 +395,7 @@ def _exported(table, kind, path, n_bytes):
     return [(path, (exports.msccl if kind == "msccl" else exports.mscclpp)(table))]
 
 
-def _one_node(options, node, table_file, rows_as, card_holds, json_file):
+def _one_node(options, node, table_file, rows_as, json_file):
     """One node's rows without the other nodes'; nothing is proven, so nothing is claimed."""
     if options["algorithm"] != "shift" or node is None:
         raise click.UsageError("--alone needs --algorithm shift and --node V")
@@ -405,7 +403,7 @@ def _one_node(options, node, table_file, rows_as, card_holds, json_file):
     begin = time.process_time()
     table = shift_rows(topology, node)
     seconds = time.process_time() - begin
-    text = _table_text(table_file, table, rows_as, card_holds)
+    text = _table_text(table_file, table, rows_as)
     result = {"topology": topology.name, "algorithm": "shift", "nodes": topology.n_nodes,
               "node": node, "entries": len(table.rows), "seconds_to_build": seconds}  # fmt: skip
     output.console(json_file).print(

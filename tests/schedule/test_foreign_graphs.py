@@ -5,8 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gradnic.models.schedule.foreign_graphs import of_graphml
 from gradnic.models.schedule.topology import parse
+
+from gradnic import cli
 
 STAR = {
     "directed": False, "multigraph": False, "graph": {},
@@ -67,6 +70,15 @@ def test_vertices_may_be_named_by_tuples(name, tmp_path):
     found, wanted = parse(f"file:{file}"), parse("mesh:3x3")
     assert found.n_nodes == 9
     assert sorted(found.links.tolist()) == sorted(wanted.links.tolist())
+
+
+def test_schedule_tells_the_names_of_numbers(tmp_path):
+    file, result = tmp_path / "star.graphml", tmp_path / "result.json"
+    file.write_text(GRAPHML)
+    words = ["schedule", "--topology", f"file:{file}", "--json", str(result)]
+    for more, names in ([], ["a", "b", "c", "sw"]), (["--dead-node", "1"], ["a", "c", "sw"]):
+        assert CliRunner().invoke(cli.cli, [*words, *more]).exit_code == 0
+        assert json.loads(result.read_text())["names"] == names
 
 
 def test_graphml_defaults_count_where_nothing_is_said(tmp_path):
