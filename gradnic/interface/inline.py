@@ -174,7 +174,7 @@ REGISTERS = RegisterMap(
         placed(
             "native", 0x0C, "frames with the gradnic head",
             ("port", 0, 16, "UDP destination port", _default("native_port")),
-            ("limit", 16, 16, f"most floats of a native frame to code, at most {MAX_FLOATS}",
+            ("limit", 16, 16, "most floats of a native frame to code, at most max_floats",
              _default("floats_limit")),
         ),
         placed(
