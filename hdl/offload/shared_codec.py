@@ -29,8 +29,8 @@ class SharedDecompressor(wiring.Component):
 
     Heads pass in no time. Payloads come in their order, and leave in it: a beat a cycle, 9 cycles
     late, or 13 and the time of `Decompressor` if coded. Those that are not of a round under way
-    stay as they are. An unsound unit becomes one beat of ``drop``. ``strays`` : flag, an address of
-    the stores inside changed by itself, and what comes may be wrong until a reset.
+    stay as they are. An unsound unit becomes one beat of ``drop``. ``strays`` : flag, a cycle late,
+    an address of the stores inside changed by itself, and what comes may be wrong until a reset.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _enter(m, part, floats, passes, head, coded):
     m.submodules.enters = enters = FIFO(1, N_PACKETS)
     m.submodules.leaves = leaves = FIFO(1, N_PACKETS)
     m.submodules.passed = passed = BlockFIFO(Beat(8 * part.n_bytes), N_PASSED, stops=True)
-    m.d.comb += part.strays.eq(part.codec.strays | passed.stopped)
+    m.d.sync += part.strays.eq(part.codec.strays | passed.stopped)  # long ways meet behind it
     units, source = part.codec.units, part.payload
     rooms, goes, ends = signals("rooms goes ends")
     m.d.comb += [
