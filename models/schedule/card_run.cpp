@@ -23,16 +23,19 @@ struct Own {  // as card_run.py lays it out
 	int64_t known, behind;  // of packets whose values are asked for: `PartTimes`
 	int64_t kept;  // packets whose sums wait for the framer
 	int64_t coded, compress, sized, seen, plan, restore, image, verdicts, credit;  // of INCEPTIONN; `CoderTimes`
+	int64_t sizes;  // known ones of each number of leaves, one for `UNIT` floats; 0: by ratio
 	double probe;  // cycles between PROBEs of a run
 	double value, leaf, ratio;  // bytes of a value in memory, and of a leaf's; and over those sent
 	const int32_t *back;  // of each path: links of the way back
 	const double *speed, *latency;  // of links: bytes a cycle, cycles
 	const int32_t *source, *port;  // of links: the node they leave, the port they come to
-	const int64_t *cutting;  // of rows
+	const int64_t *cutting, *starts;  // of rows; starts : floats before the first chunk
+	const int32_t *size, *leaves;  // bytes of payloads; of rows: leaves in their sums, 0: a result
 };
 
 struct Input : Counts, Own, Traffic {};
 
+const int64_t UNIT = 16;  // floats, of which chunks and packets but the last are multiples
 const double UNSIZED = 1e300;  // of a head whose packet is not coded yet
 const double QUEUED = 2e300;  // of a PROBE behind packets of a root, which have no heads
 const int64_t PATIENCE = 100;  // times between PROBEs without a packet or an end of a run
@@ -46,12 +49,14 @@ struct Run {
 	double due;  // its row at the splitter, which takes `lead` for the first run
 	int64_t lead, behind;  // behind the run before
 	int64_t number;  // of this run among all
+	int64_t start;  // floats of the tensor before it
 };
 
 struct Frame {
 	enum : int8_t { DATA, PROBE, STOP, BITMAP } kind;
 	int32_t row, m, floats, place;  // of a PROBE: floats is the packets that it asks for
 	int32_t run, packet;  // its run among all, and of data, the packet in it
+	int64_t start = 0;  // of data: floats of the tensor before it
 	double since = 0;  // its values, or its head, are there
 	double stamp = 0;  // of a PROBE and its answer: when it left; of a root's: when it is decided on
 	uint64_t wanted = 0;  // packets that a BITMAP asks for
@@ -154,7 +159,9 @@ struct Loop {
 	int64_t beats(const Frame &f) const { return up(held(f), in.n_bytes); }
 	int64_t payload(const Frame &f) const {
 		if (f.kind == Frame::BITMAP) return up(f.floats, 8);
-		return f.kind == Frame::DATA ? std::ceil(held(f) / in.ratio) : 0;
+		if (f.kind != Frame::DATA) return 0;
+		if (in.sizes) return in.size[in.leaves[f.row] * in.sizes + f.start / UNIT];
+		return std::ceil(held(f) / in.ratio);
 	}
 	int64_t bytes(const Frame &f) const { return in.whole + payload(f); }
 	int64_t stored(const Frame &f) const { return up(in.head + payload(f), in.n_bytes); }
@@ -196,7 +203,7 @@ struct Loop {
 
 	int64_t split(int32_t v, int64_t row, int64_t m, double now) {  // its packets
 		bool opens = m < 0 || m == in.send_start[row];
-		int64_t n_packets = 0;
+		int64_t n_packets = 0, start = in.starts[row];
 		for (int64_t rest = in.row_floats[row]; rest > 0; rest -= in.chunk) {
 			int64_t floats = std::min(rest, in.chunk);
 			while (floats > 0) {
@@ -205,9 +212,10 @@ struct Loop {
 				cards[v].cut.push_back({row, m, n, taken - (n - 1) * in.packet, now + in.due,
 				                        first ? in.lead + in.cutting[row] : 0,
 				                        first ? 2 : begins ? in.next_peer : in.next_run,
-				                        int64_t(missing.size())});
+				                        int64_t(missing.size()), start});
 				missing.push_back(all(n));
 				floats -= taken;
+				start += taken;
 				n_packets += n;
 			}
 		}
@@ -272,7 +280,7 @@ struct Loop {
 		bool data = packet < run.n;
 		int64_t floats = !data ? run.n : packet + 1 < run.n ? in.packet : run.last;
 		return {data ? Frame::DATA : Frame::PROBE, int32_t(run.row), int32_t(run.m), int32_t(floats),
-		        int32_t(at), int32_t(run.number), int32_t(packet)};
+		        int32_t(at), int32_t(run.number), int32_t(packet), run.start + packet * in.packet};
 	}
 
 	void walk(int32_t v, int64_t at, int64_t packet, double now) {

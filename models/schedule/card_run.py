@@ -22,7 +22,8 @@ Switches pass frames on in the order of their coming, without a limit to what wa
 With INCEPTIONN a packet's sums wait in the compressor until all are there; its head waits for the
 size. On the other side they wait in the decompressor for its verdict, and so does the receiver;
 some verdicts wait for the receiver while it looks at a PROBE's packets, and then the decompressor
-stands still, too. What is written are floats. All packets of as many values have the same size.
+stands still, too. What is written are floats. All packets of as many values have the same size, or
+each what is known of its sums.
 """
 
 from collections.abc import Callable
@@ -50,12 +51,13 @@ _LOOP = CompiledLoop(
         "control", "gate", "divide", "located", "judge", "hear", "scan", "scan_down", "per_packet",
         "told", "burst", "land", "taken", "end", "heads", "addressed", "skip", "ahead", "freed",
         "known", "behind", "kept", "coded", "compress", "sized", "seen", "plan", "restore", "image",
-        "verdicts", "credit",
+        "verdicts", "credit", "sizes",
     ),
     ("probe", "value", "leaf", "ratio"),
     {
         "back": np.int32, "speed": np.float64, "latency": np.float64, "source": np.int32,
-        "port": np.int32, "cutting": np.int64,
+        "port": np.int32, "cutting": np.int64, "starts": np.int64, "size": np.int32,
+        "leaves": np.int32,
     },
     ("need", "busy"),
 )  # fmt: skip
@@ -76,15 +78,19 @@ def run(
     latency = topology.latencies(network.link_latency)
     speed = topology.bandwidth * network.link_bytes_per_cycle
     probe = _probe_time(t, cards, latency, speed)
+    codec = asdict(cards.codec)
+    size = codec.pop("sizes")
     given = {
-        **asdict(cards.times), **asdict(cards.parts), **asdict(cards.codec), **asdict(cards.coder),
+        **asdict(cards.times), **asdict(cards.parts), **codec, **asdict(cards.coder),
         "kept": cards.kept, "probe": probe, "port_bytes": cards.port_bytes,
         "run": cards.run, "store": cards.store, "room": cards.room, "n_links": topology.n_links,
         "head": HEAD, "between": WIRE_MORE, "whole": CONTROL, "chunk": t.chunk_floats,
         "back": np.concatenate([topology.reverse[list(path)][::-1] for path in t.paths]),
         "speed": speed,
         "latency": latency, "source": topology.links[:, 0],
-        "port": _ports(topology), "cutting": _cutting(t),
+        "port": _ports(topology), "cutting": _cutting(t), "starts": t.first * t.chunk_floats,
+        "size": [] if size is None else size, "leaves": [] if size is None else leaves(t),
+        "sizes": 0 if size is None else size.shape[1],
     }  # fmt: skip
     result, changed = _LOOP.run(t, topology.n_links, given, progress)
     if result.finish < 0:
@@ -107,6 +113,27 @@ def _cutting(traffic: Traffic) -> np.ndarray:
     first, count = traffic.first, traffic.count
     bits = np.frexp(np.maximum(first, count).astype(float))[1]
     return bits + np.where(traffic.reduces, count, 1)
+
+
+def leaves(traffic: Traffic) -> np.ndarray:
+    """Nodes whose gradients are in the sums that each row sends; 0: it sends results."""
+    t = traffic
+    found = np.where(t.reduces, 1.0, 0.0)
+    left = t.need.copy()
+    ready = list(t.free_rows)
+    while ready:
+        row = ready.pop()
+        sources = [*range(t.send_start[row], t.send_start[row + 1])]
+        sources += [t.terminal_source[row]] if t.terminal_source[row] >= 0 else []
+        for source in sources:
+            for k in range(t.feed_start[source], t.feed_start[source + 1]):
+                fed, n_chunks = t.feeds[k], t.feed_count[k]
+                if t.reduces[fed]:
+                    found[fed] += found[row] * n_chunks / t.count[fed]
+                left[fed] -= n_chunks
+                if not left[fed]:
+                    ready.append(fed)
+    return np.rint(found).astype(np.int32)
 
 
 def _ports(topology: Topology) -> np.ndarray:

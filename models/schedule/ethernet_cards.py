@@ -159,7 +159,9 @@ class Codec:
     packet : values, at most. unit : of so many values are chunks multiples. value, leaf : bytes of
     a value in sums, results and memory, and of one that only its own node has. ratio : of those
     bytes over what a link carries, on average. coded : INCEPTIONN's circuits make it. block :
-    values of a norm, whose all-reduce comes before; 0: none.
+    values of a norm, whose all-reduce comes before; 0: none. sizes : int (nodes + 1, units of 16
+    floats), bytes of the payload that begins there, by the nodes in its sums, row 0 of results;
+    None: by `ratio` all.
     """
 
     packet: int = PACKET
@@ -169,6 +171,7 @@ class Codec:
     ratio: float = 1.0
     coded: bool = False
     block: int = 0
+    sizes: np.ndarray | None = None
 
     def held(self, n_values: int) -> int:
         """Bytes of so many in memory."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from gradnic.hdl.transport.records import CHECK_WIDTH
 from gradnic.hdl.transport.tagger import HOST
 from gradnic.models.offload.cluster import LinkFaults, all_reduce
 from gradnic.models.offload.codec import Inceptionn, Norms, Raw, Thc
@@ -31,6 +32,7 @@ ENGINE_LANES = 4  # of THC
 PACES = ("off", "ce", "rtt")
 CODECS = ("none", "inceptionn", "thc")
 SEED = 1  # of THC's random streams
+UNIT = 16  # floats that a packet's number counts
 
 
 @dataclass
@@ -192,17 +194,17 @@ def cosim(
     elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
     "rtt". options : as of `run`.
 
-    ``model_cycles`` are for what INCEPTIONN made of this run's packets, ``payload_ratio``;
-    ``model_overruns`` are frames that found no room there.
+    ``model_cycles`` are for what INCEPTIONN made of this run's packets, of which ``payload_ratio``
+    is the mean; ``model_overruns`` are frames that found no room there.
     """
     faults = faults or LinkFaults()
     topology = parse(spelling)
     port_bytes = 4 * (port_lanes or lanes)
     rate = topology.rate_behind(port_bytes)
 
-    def cards(ratio=None):
+    def cards(ratio=None, sizes=None):
         name = codec if ratio is None else f"ratio:{ratio}"
-        made = codec_of(name, topology.n_nodes)
+        made = replace(codec_of(name, topology.n_nodes), sizes=sizes)
         if made.block:
             made = replace(made, block=block, unit=max(block, made.unit))
         card = of_offload_card(lanes, port_lanes, delay=faults.delay, codec=made)
@@ -242,12 +244,14 @@ def cosim(
         **options,
     )
     found = {"built_as": schedule.algorithm, "chunks": float(schedule.chunks)}
-    ratio = _payload_ratio(outcome.frames) if codec == "inceptionn" else None
+    ratio = sizes = None
+    if codec == "inceptionn":
+        ratio, sizes = payloads(outcome.frames, len(gradients), gradients.shape[1])
     found |= {"link_bytes_per_cycle": rate, "payload_ratio": ratio}
     found |= {"model_cycles": None, "model_overruns": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if not (spray or options.get("queues")) and faults == plain:
-        model = simulate(table, alike, n_bytes, cards(ratio))
+        model = simulate(table, alike, n_bytes, cards(ratio, sizes))
         found |= {"model_cycles": model.cycles, "model_overruns": model.overruns}
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     found |= error_of(replicas[0].astype(np.float64) * scale, gradients)
@@ -279,12 +283,22 @@ def _tags(gradients, important, packet=352):
             "pull_all_important": 1}  # fmt: skip
 
 
-def _payload_ratio(frames):
-    """Bytes of floats over coded bytes, of all packets."""
-    heads = [(GRADNIC.parse(frame), len(frame) - HEAD_BYTES) for *_, frame in frames]
-    data = [(head["elems"], n_bytes) for head, n_bytes in heads if head["op"] != Op.CONTROL]
-    floats, coded = np.sum(data, axis=0)
-    return float(4 * floats / coded)
+def payloads(frames, n_nodes, n_elems):
+    """What a codec made of packets: bytes of floats over coded bytes, of all of them, and the mean
+    bytes of each as `Codec.sizes` has them; what did not leave has the mean of all.
+    """
+    total = np.zeros((n_nodes + 1, -(-n_elems // UNIT)), np.int64)
+    copies, n_floats = np.zeros_like(total), 0
+    for *_, frame in frames:
+        head = GRADNIC.parse(frame)
+        if head["op"] != Op.CONTROL:
+            at = 0 if head["ph"] else head["arg"] >> CHECK_WIDTH, head["seq"]
+            total[at] += len(frame) - HEAD_BYTES
+            copies[at] += 1
+            n_floats += head["elems"]
+    sizes = np.full(total.shape, total.sum() / copies.sum())
+    np.divide(total, copies, out=sizes, where=copies > 0)
+    return float(4 * n_floats / total.sum()), np.rint(sizes).astype(np.int32)
 
 
 def _given(**options):
