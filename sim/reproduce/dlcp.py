@@ -129,12 +129,12 @@ def summary(*setting):
 
 def measure(what, *key):
     """One run: of ``flows`` as `summary` does it, of ``cards`` of RTL, of the ``small`` cases of
-    `networks`, or of these by ns-3's ``tcp``.
+    `networks`, or of these by ns-3's ``tcp``; of the ``all-reduce``s of `packet_graph` on ns-3.
     """
-    from . import cards, networks
+    from . import cards, networks, packet_graph
 
     of = {"flows": summary, "cards": cards.measure, "small": networks.seconds,
-          "tcp": networks.stack_seconds}  # fmt: skip
+          "tcp": networks.stack_seconds, "all-reduce": packet_graph.on_ns3}  # fmt: skip
     return of[what](*key)
 
 

@@ -29,6 +29,7 @@ from .fabric import (
     tick_of,
 )
 from .fat_tree import FatTree
+from .packet_graph import Graph
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 MODULES = ("core", "network", "stats", "traffic-control", "internet", "applications",
@@ -170,6 +171,14 @@ class Ns3Fabric(Fabric, Ns3Network):
 
 class Ns3FatTree(FatTree, Ns3Network):
     """A `FatTree` on ns-3."""
+
+
+class Ns3Graph(Graph, Ns3Network):
+    """A `Graph` on ns-3."""
+
+    def _links(self):
+        there = {(int(a), int(b)): port for port, (a, b) in enumerate(self.topology.links)}
+        return [(a, b, port, there[b, a]) for (a, b), port in there.items() if a < b]
 
 
 def decisions(make, what, important, remaining):

@@ -10,7 +10,8 @@ from gradnic.models.offload.cluster import LinkFaults
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.sim.reproduce import cards, dlcp, networks, ns3_fabric
+from gradnic.models.training.exchange import card_network
+from gradnic.sim.reproduce import cards, dlcp, networks, ns3_fabric, packet_graph
 from gradnic.sim.reproduce.cards import ALGORITHMS, ns3_round, rtl_round, tensor
 from gradnic.sim.reproduce.dlcp import KINDS
 from gradnic.sim.reproduce.fabric import (
@@ -62,7 +63,7 @@ def test_switches_of_ns3_decide_as_ours(make):
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_run_of_the_paper_is_one_that_can_be_made(quick, network):
     made = {"flows": dlcp.completion, "cards": cards.measure, "small": networks.seconds,
-            "tcp": networks.stack_seconds}  # fmt: skip
+            "tcp": networks.stack_seconds, "all-reduce": packet_graph.on_ns3}  # fmt: skip
     keys = dlcp.points(quick, network)
     for what, *key in keys:
         told = inspect.signature(made[what]).bind(*key).arguments
@@ -142,6 +143,28 @@ def test_dctcp_ends_as_ns3_s_own_tcp():
 def test_flows_end_as_they_did_on_ns3(kind, case, theirs):
     """Nanoseconds, seed 1: what comes at one time must go in ns-3's order, in all of a case."""
     assert networks.seconds("model", kind, case, 1) == pytest.approx(theirs, abs=1e-3)
+
+
+@pytest.mark.parametrize("case", packet_graph.CASES)
+def test_all_reduces_take_the_network_model_s_time_packet_by_packet(case):
+    packets, model = packet_graph.seconds(case, packet_graph.Graph)
+    assert model == pytest.approx(packets, rel=0.01 if "switch" in case else 0.001)
+
+
+@wheel
+@pytest.mark.parametrize("case", ["ring of 4", "one switch of 4, ring"])
+def test_all_reduces_end_as_on_ns3(case):
+    assert packet_graph.on_ns3(case) == packet_graph.seconds(case, packet_graph.Graph)
+
+
+def test_a_graph_of_packets_has_links_of_one_rate():
+    with pytest.raises(ValueError, match="links of nvlink:2x4x1 must have one rate"):
+        packet_graph.Graph(parse("nvlink:2x4x1"))
+    topology = parse("ring:4")
+    table = compile_table(build(topology, "ring"))
+    network = card_network(100)
+    with pytest.raises(ValueError, match="floats must be a multiple of 64, not 100"):
+        packet_graph.Nodes(table, packet_graph.Graph(topology), network, 100)
 
 
 @wheel
