@@ -37,7 +37,9 @@ def test_runs_of_networks_make_dlcp(monkeypatch, network):
     found = papers.joined(work, [number(*item["point"]) for item in work])
     assert json.dumps(found["papers"]) == json.dumps([alone])
     what = [item["point"][0] for item in work]
-    assert set(what) == {"flows"} | {"ns3": {"small", "tcp"}, "rtl": {"cards"}}.get(network, set())
+    assert set(what) == {"flows"} | {"ns3": {"small", "tcp", "all-reduce"}, "rtl": {"cards"}}.get(
+        network, set()
+    )
     assert what.count("cards") in (0, 3 * (1 + 3 * 3))
     assert len(what) == len({json.dumps(item) for item in work})
 
