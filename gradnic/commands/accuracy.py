@@ -51,7 +51,7 @@ def command(distribution, workers, values, trials, seed, json_file, scheduler, p
     where = cluster.of_options(scheduler, processes, **files, workers_option="--processes")
     rows = cluster.spread(scheme_row, work, where, name="schemes")
     for row in rows:  # JSON's keys are text
-        for figure in "nmse", "deviation", "feedback":
+        for figure in "nmse", "deviation", "feedback", "feedback_deviation":
             row[figure] = row[figure] and {int(n): value for n, value in row[figure].items()}
     title = f"NMSE of the mean, {distribution}, {values} values, {trials} trials"
     columns = ["scheme", "bits up", *(f"n = {n}" for n in workers),
@@ -60,7 +60,8 @@ def command(distribution, workers, values, trials, seed, json_file, scheduler, p
         [
             row["scheme"], row["bits"],
             *(f"{row['nmse'][n]:.3g} +- {row['deviation'][n]:.1g}" for n in workers),
-            *(f"{row['feedback'][n]:.3g}" if row["feedback"] else "" for n in workers),
+            *(f"{row['feedback'][n]:.3g} +- {row['feedback_deviation'][n]:.1g}"
+              if row["feedback"] else "" for n in workers),
         ]
         for row in rows
     ]  # fmt: skip

@@ -14,7 +14,14 @@ from gradnic.models.schedule.builders.rings import ring
 from gradnic.models.schedule.builders.servers import grouped_rings, grouped_servers, servers
 from gradnic.models.schedule.topology import parse
 from gradnic.models.training.constants import slowest, value
-from gradnic.models.training.exchange import Codec, Exchange, fp16, host_network, truncated
+from gradnic.models.training.exchange import (
+    RAW,
+    Codec,
+    Exchange,
+    fp16,
+    host_network,
+    truncated,
+)
 from gradnic.models.training.layers import load
 from gradnic.sim.training import network as training
 
@@ -93,6 +100,7 @@ def run(quick, say):
     _nodes(result, known, say)
     _groups(result, known)
     _servers(result)
+    _codecs(result, in_line(known[SETTING]))
     _ratios(result, known)
     _accuracy(result, quick, say)
     return result
@@ -257,6 +265,35 @@ def _servers(result):
     result.tables.append(
         Table("Parameter servers on 1 to all of the workers, AlexNet's gradient in FP32, 10 GbE",
               ("workers", "system", "communication ms", "x"), rows)
+    )  # fmt: skip
+
+
+def _codecs(result, inceptionn):
+    """Every collective with every codec; weights, which an aggregator sends back, stay FP32."""
+    star, pairs = parse("fattree:8x1"), [list(range(4)), list(range(4, 8))]
+    spare = parse("fattree:9x1")  # a node of its own for the aggregator
+    collectives = {  # schedule, and whether weights come back
+        "worker-aggregator": (servers(spare, at=[8]), True),
+        "aggregators in two levels, 2 x 4": (grouped_servers(star, pairs), True),
+        "servers on all workers": (servers(star), False),
+        "one ring": (ring(star), False),
+        "rings in groups, 2 x 4": (grouped_rings(star, pairs), False),
+    }
+    codecs = {"FP32": RAW, "FP16 or BF16": fp16(), "INCEPTIONN": inceptionn}
+    codecs |= {truncated(bits).name: truncated(bits) for bits in (16, 22, 24)}
+    n_bytes, rows = load("alexnet").n_bytes, []
+    for label, (schedule, weights) in collectives.items():
+        times = {}
+        for name, codec in codecs.items():
+            network = host_network(GBPS)
+            if codec is not RAW and not codec.fills:
+                network = frames(network)
+            one_way = replace(codec, down=1.0) if weights else codec
+            times[name] = sum(Exchange(schedule, network, one_way)(n_bytes))
+        rows.append((label, *(1e3 * time for time in times.values())))
+    result.tables.append(
+        Table("AlexNet's gradient, eight workers, by collective and codec, ms; an aggregator sends "
+              "weights back in FP32", ("collective", *codecs), rows)
     )  # fmt: skip
 
 

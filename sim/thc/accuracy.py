@@ -143,8 +143,8 @@ def compare(
     """NMSE of every scheme for every number of workers.
 
     only : names of schemes; None: all of them. Returns rows {scheme, bits, nmse: {n: mean over
-    trials}, deviation: {n: of a trial}, feedback: {n: `feedback_error`} or None}. `on_scheme` is
-    called once a row.
+    trials}, deviation: {n: of a trial}, feedback: {n: mean of `feedback_error`} or None, and
+    feedback_deviation: {n: of a trial} or None}. `on_scheme` is called once a row.
     """
     if distribution not in DISTRIBUTIONS:
         known = ", ".join(DISTRIBUTIONS)
@@ -154,28 +154,37 @@ def compare(
     for name, bits, mean_of in schemes():
         if only and name not in only:
             continue
-        errors, deviations, kept = {}, {}, {}
-        for n in workers:
-            trials = []
-            for trial in range(n_trials):
-                rng = np.random.default_rng((seed, n, trial))
-                gradients = np.stack([draw(rng, n_values) for _ in range(n)])
-                trials.append(nmse(mean_of, gradients, rng))
-            errors[n] = float(np.mean(trials))
-            deviations[n] = float(np.std(trials, ddof=1)) if n_trials > 1 else 0.0
-            if hasattr(mean_of, "keeping"):
-                rng = np.random.default_rng((seed, n))
-                kept[n] = feedback_error(
-                    mean_of.keeping,
-                    lambda rng=rng, n=n: np.stack([draw(rng, n_values) for _ in range(n)]), rng,
-                )  # fmt: skip
-        rows.append({
-            "scheme": name, "bits": mean_of.bits if bits is None else bits, "nmse": errors,
-            "deviation": deviations, "feedback": kept or None,
-        })  # fmt: skip
+        found = {n: _trials(mean_of, draw, n, n_values, n_trials, seed) for n in workers}
+        figures = {
+            figure: {n: one[figure] for n, one in found.items() if figure in one} or None
+            for figure in ("nmse", "deviation", "feedback", "feedback_deviation")
+        }
+        rows.append({"scheme": name, "bits": mean_of.bits if bits is None else bits} | figures)
         if on_scheme:
             on_scheme()
     return rows
+
+
+def _trials(mean_of, draw, n, n_values, n_trials, seed):
+    """Means and deviations over trials of one scheme with `n` workers: a dict of figures."""
+
+    def drawn(rng):
+        return np.stack([draw(rng, n_values) for _ in range(n)])
+
+    found = {"": [], "feedback": []}
+    for trial in range(n_trials):
+        rng = np.random.default_rng((seed, n, trial))
+        found[""].append(nmse(mean_of, drawn(rng), rng))
+        if hasattr(mean_of, "keeping"):
+            rng = np.random.default_rng((seed, n, trial, 1))
+            found["feedback"].append(feedback_error(mean_of.keeping, lambda r=rng: drawn(r), rng))
+    figures = {}
+    for name, trials in found.items():
+        if trials:
+            spread = float(np.std(trials, ddof=1)) if n_trials > 1 else 0.0
+            figures |= {name or "nmse": float(np.mean(trials)),
+                        f"{name}_deviation".lstrip("_"): spread}  # fmt: skip
+    return figures
 
 
 def scheme_row(scheme, distribution, workers, n_values, n_trials, seed):

@@ -36,10 +36,17 @@ STEPS = {accuracy_time.BASE: 9.0, "FP32": 4.0, "BF16": 3.6, "PowerSGD, rank 4": 
 def test_a_codec_that_saves_nothing_is_not_faster_than_fp32(monkeypatch):
     """A ring is faster than a worker-aggregator without any codec, and BF16 is none of ours."""
     monkeypatch.setattr(accuracy_time, "step_seconds", lambda model, curve_of: STEPS)
-    claims = accuracy_time.run(True, lambda _: None, learned).claims
+    result = accuracy_time.run(True, lambda _: None, learned)
+    claims = result.claims
     assert [claim.ours for claim in claims] == pytest.approx([0.9, 1.2, 1.0])
     assert [claim.holds for claim in claims] == [False, True, True]
-    assert (claims[1].low, claims[1].high) == pytest.approx((1.0, 3.0))
+    # waiting for 90 % of a step leaves 0.7 of 2.7 for compute: 7 over 1, not 9 over 3
+    assert (claims[1].low, claims[1].high) == pytest.approx((1.0, 7.0))
+    by_share = {row[0]: dict(zip(result.tables[1].columns, row, strict=True))
+                for row in result.tables[1].rows}  # fmt: skip
+    assert list(by_share) == [0.6, 0.7, 0.8, 0.9]
+    gains = [row[accuracy_time.BASE] / row["THC"] for row in by_share.values()]
+    assert gains == pytest.approx([10.5 / 4.5, 3.0, 7.875 / 1.875, 7.0])
     assert all("the best is BF16 on a ring" in claim.differs for claim in claims)
 
 
@@ -99,6 +106,32 @@ def test_an_aggregator_sums_indices_while_it_sends_sums(monkeypatch):
     packet = 336 * 4 * thc.DOWN + 88
     sums = n_floats / 336 * packet * 8 / (accuracy_time.GBPS * 1e9)
     assert sums < times["THC"] - compute < 1.1 * sums
+
+
+def test_every_collective_is_there_with_every_codec():
+    """Gradients are a half of what an aggregator's link carries, and all of a ring's."""
+    result = Result("inceptionn")
+    inceptionn._codecs(result, inceptionn.in_line(4.0))
+    (table,) = result.tables
+    assert table.columns[1:] == ("FP32", "FP16 or BF16", "INCEPTIONN", "cut 16 bits",
+                                 "cut 22 bits", "cut 24 bits")  # fmt: skip
+    share = {row[0]: np.array(row[2:]) / row[1] for row in table.rows}
+    assert len(share) == 5
+    for name, (_, inc, cut16, cut22, cut24) in share.items():
+        through = "aggregator" in name
+        assert cut16 == pytest.approx((0.5 + 1) / 2 if through else 0.5, rel=0.09)
+        assert inc == pytest.approx((0.25 + 1) / 2 if through else 0.25, rel=0.3)
+        assert cut24 < cut22 < cut16 < 1
+
+
+def test_a_late_worker_is_waited_for_or_not_by_both_kinds_of_servers(monkeypatch):
+    monkeypatch.setattr(thc, "accuracy_lost", lambda *_: (0.1, [0.1]))
+    result = Result("thc")
+    thc._stragglers(result, True, lambda _: None)
+    (table,) = result.tables
+    assert {row[0] for row in table.rows} == {"THC, software servers", "THC, in network"}
+    assert all(row[4] == pytest.approx(row[2] / row[3]) for row in table.rows)
+    assert all((row[4] > 1) == (row[1] > 0) for row in table.rows)
 
 
 @pytest.fixture

@@ -138,6 +138,21 @@ def test_feedback_makes_late_of_what_was_lost():
     (row,) = accuracy.compare("gaussian", [2], n_values=1 << 12, n_trials=2, only=["EF-SignSGD"])
     assert row["nmse"][2] == pytest.approx((1 - 2 / math.pi) / 2, rel=0.1)
     assert row["feedback"][2] < row["nmse"][2]
+    assert 0 < row["feedback_deviation"][2] < row["feedback"][2]
+
+
+def test_a_trial_of_feedback_has_values_of_its_own():
+    """Its mean is over as many trials as that without feedback."""
+    one, two = (
+        accuracy.compare("gaussian", [1], n_values=1 << 12, n_trials=n, only=["DGC 0.1 %, up"])[0]
+        for n in (1, 2)
+    )
+    assert one["feedback_deviation"] == {1: 0.0}
+    apart = 2 * (two["feedback"][1] - one["feedback"][1])  # of the second from the first
+    assert two["feedback_deviation"][1] == pytest.approx(abs(apart) / math.sqrt(2))
+    (row,) = accuracy.compare("gaussian", [1], n_values=1 << 12, n_trials=1, only=["BF16"])
+    assert row["feedback"] is None
+    assert row["feedback_deviation"] is None
 
 
 def test_feedback_changes_nothing_for_an_exact_scheme():
