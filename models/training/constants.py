@@ -21,6 +21,9 @@ _NVIDIA = "NVIDIA DeepLearningExamples, PyTorch ResNet-50 v1.5, training perform
 _HERE = "measured: gradnic bench host, one core of a 2-core x86-64 server, November 2026"
 _BENCH = "measured: gradnic bench, one core of a 2-core x86-64 server (docs: codec, thc)"
 _ECP5 = "placed and routed by nextpnr on an ECP5-85, speed grade 8"
+_DCTCP = "Alizadeh et al., Data Center TCP, SIGCOMM 2010"
+_PFABRIC = "Alizadeh et al., pFabric, SIGCOMM 2013"
+_AUTHORS = "settings of the MultiTree authors' released simulator"
 
 
 def _placed(gbps: float, block: str, what: str) -> Constant:
@@ -76,6 +79,40 @@ CONSTANTS = {
     "frame.floats": Constant(336, "floats", "packet whose worst coding fits an MTU of 1500"),
     "tcp.payload": Constant(1448, "bytes", "MTU 1500 less IP, TCP and time stamps"),
     "tcp.head": Constant(90, "bytes", "Ethernet 14, IP 20, TCP 32, FCS, preamble and gap 24"),
+    "packet.values": Constant(1408, "bytes", "chosen: 352 floats, as the card's packets have them"),
+    "packet.head": Constant(88, "bytes", "as frame.head"),
+    "packet.control": Constant(84, "bytes", "the least Ethernet frame, preamble and gap"),
+    "dctcp.mark": Constant(65, "packets", f"{_DCTCP}: K at 10 Gb/s, kept at 100"),
+    "dctcp.queue": Constant(250, "packets", "chosen: drops at nearly four times K"),
+    "dctcp.gain": Constant(1 / 16, "", f"{_DCTCP}: g"),
+    "dctcp.alpha": Constant(1, "", "RFC 8257: alpha at the start"),
+    "dctcp.window": Constant(10, "packets", "RFC 6928: window at the start"),
+    "dctcp.timeout": Constant(0.01, "s", f"{_DCTCP}: least timeout of its tests"),
+    "pfabric.window": Constant(
+        67, "packets", "derived: 100 Gb/s times the 8 us of a round trip through a spine"
+    ),
+    "pfabric.queue": Constant(134, "packets", f"{_PFABRIC}: two bandwidth-delay products"),
+    "pfabric.timeout": Constant(30e-6, "s", f"{_PFABRIC}: about three round trips"),
+    "pfabric.probing": Constant(
+        5, "timeouts", f"{_PFABRIC}: in a row, from which on one packet goes at a time"
+    ),
+    "queue.mark": Constant(
+        40, "packets", "chosen, since DLCP's are not known: of the most urgent of eight queues"
+    ),
+    "queue.more": Constant(5, "packets", "chosen: more for each queue behind it, up to dctcp.mark"),
+    "queue.limit": Constant(250, "packets", "chosen: as dctcp.queue"),
+    "trimming.heads": Constant(1000, "heads", "chosen: 84 kB"),
+    "sender.run": Constant(64, "packets", "chosen: between two PROBEs"),
+    "sender.runs": Constant(2, "runs", "chosen: of a flow under way at once"),
+    "loss.frames": Constant(0.01, "", "chosen: share of frames lost where a name says 1 %"),
+    "loss.bound": Constant(0.02, "", "chosen: p on the way up under that loss"),
+    "array.side": Constant(32, "multipliers", "MultiTree's paper: rows, and columns"),
+    "array.count": Constant(16, "arrays", "MultiTree's paper"),
+    "array.clock": Constant(1e9, "Hz", "MultiTree's paper"),
+    "multitree.link": Constant(16, "bytes/cycle", _AUTHORS),
+    "multitree.latency": Constant(150, "cycles", _AUTHORS),
+    "multitree.packet": Constant(256, "bytes", _AUTHORS),
+    "multitree.head": Constant(16, "bytes", _AUTHORS),
 }  # fmt: skip
 
 

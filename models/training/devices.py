@@ -44,10 +44,10 @@ class Systolic:
     """
 
     name: str = "systolic"
-    rows: int = 32
-    columns: int = 32
-    arrays: int = 16
-    clock: float = 1e9
+    rows: int = int(value("array.side"))
+    columns: int = int(value("array.side"))
+    arrays: int = int(value("array.count"))
+    clock: float = value("array.clock")
 
     def __post_init__(self) -> None:
         for part in "rows", "columns", "arrays":

@@ -30,7 +30,7 @@ from .thc import engines
 MODELS = {"alexnet": 64, "resnet50": 64, "vgg16": 32, "bert-base": 32, "gpt2": 2,
           "transformer": 64, "ncf": 256}  # fmt: skip # samples a node
 GBPS = 10
-LOSS, P = 0.01, 0.02
+LOSS, P = value("loss.frames"), value("loss.bound")
 CLEAR = 1.03  # beyond the error of the network model against RTL
 NETWORKS = ("torus:4x4", "bigraph:4x8")
 POINTS = (20_000, 200_000, 2_000_000)  # bytes of a message

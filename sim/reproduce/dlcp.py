@@ -13,7 +13,7 @@ from gradnic.models.training.layers import load as layers_of
 from .claims import Picture, Result, Table, made_of
 from .composed import POINTS, P, _stretch_points
 from .congestion import FALL, KNOWN, WARM, Others, dead_links
-from .fabric import Fabric, Fifo, Priorities, Shortest, Trimming
+from .fabric import PAYLOAD, Fabric, Fifo, Priorities, Shortest, Trimming
 from .fat_tree import FatTree
 from .transports import Bounded, Dctcp, Pfabric
 
@@ -92,7 +92,7 @@ def completion(kind, n_jobs, n_bytes, shape, p, load=0.0, dead=0.0, falls=0.0, n
             for server in mine[:SERVERS]:
                 for i, layer in enumerate(layers):
                     size = max(SMALLEST, n_bytes * layer.parameters // (total * SERVERS))
-                    important = rng.random(-(-size // 1408)) < 0.5
+                    important = rng.random(-(-size // PAYLOAD)) < 0.5
                     if i >= 3 * len(layers) // 4:  # back layers are important, as the tagger has it
                         important[:] = True
                     flows.append(

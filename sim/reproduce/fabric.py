@@ -15,8 +15,13 @@ from gradnic.models.training.constants import value
 
 from gradnic.errors import Unfinished
 
-FRAME = 1408 + 88  # bytes on the wire of a full packet
-CONTROL = 64 + 20  # of one without values: the least Ethernet frame, preamble and gap
+PAYLOAD = int(value("packet.values"))
+FRAME = PAYLOAD + int(value("packet.head"))  # bytes on the wire of a full packet
+CONTROL = int(value("packet.control"))  # of one without values
+MARK, QUEUE = int(value("dctcp.mark")), int(value("dctcp.queue"))
+SHORT_QUEUE, EACH_QUEUE = int(value("pfabric.queue")), int(value("queue.limit"))
+HEADS = int(value("trimming.heads"))
+MARKS = tuple(min(int(value("queue.mark") + k * value("queue.more")), MARK) for k in range(8))
 HOP = value("switch.hop") * 1e9
 PS = 1000  # a nanosecond
 
@@ -84,7 +89,7 @@ class Fifo:
     threshold, limit : packets.
     """
 
-    def __init__(self, threshold=65, limit=250):
+    def __init__(self, threshold=MARK, limit=QUEUE):
         self.threshold, self.limit, self.waiting = threshold, limit, deque()
 
     def put(self, packet):
@@ -105,7 +110,7 @@ class Shortest:
     limit : packets, two bandwidth-delay products.
     """
 
-    def __init__(self, limit=134):
+    def __init__(self, limit=SHORT_QUEUE):
         self.limit, self.waiting, self.count = limit, [], 0
 
     def put(self, packet):
@@ -126,7 +131,7 @@ class Priorities:
     it is. limit : of each queue.
     """
 
-    def __init__(self, thresholds=(40, 45, 50, 55, 60, 65, 65, 65), limit=250):
+    def __init__(self, thresholds=MARKS, limit=EACH_QUEUE):
         self.thresholds, self.limit = thresholds, limit
         self.waiting = [deque() for _ in thresholds]
 
@@ -156,7 +161,7 @@ class Trimming(Priorities):
     heads : of those at most; more are dropped, as is what has no values.
     """
 
-    def __init__(self, *limits, heads=1000, **more):
+    def __init__(self, *limits, heads=HEADS, **more):
         super().__init__(*limits, **more)
         self.heads, self.cut = heads, deque()
 

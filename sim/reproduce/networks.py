@@ -4,6 +4,7 @@ import numpy as np
 
 from .claims import Table
 from .dlcp import JOB, KINDS, bound_of, fabric_of
+from .fabric import PAYLOAD
 from .ns3_fabric import tcp
 from .packet_graph import CASES as ALL_REDUCES
 
@@ -57,7 +58,7 @@ def seconds(network, kind, case, seed, spines=None):
     n_spines, pairs, n_packets = CASES[case]
     rng = np.random.default_rng(seed)
     fabric = fabric_of(network)(LEAVES, PER_LEAF, spines or n_spines, queues)
-    flows = [transport(fabric, a, b, 1408 * n_packets, important=rng.random(n_packets) < 0.5,
+    flows = [transport(fabric, a, b, PAYLOAD * n_packets, important=rng.random(n_packets) < 0.5,
                        seed=int(rng.integers(1 << 30))) for a, b in pairs]  # fmt: skip
     starts = APART * np.random.default_rng(seed).random(len(pairs))
     for flow, start in zip(flows, starts, strict=True):
@@ -70,7 +71,9 @@ def stack_seconds(case, seed):
     """The same of ns-3's TCP, from the same starts."""
     spines, pairs, n_packets = CASES[case]
     starts = APART * np.random.default_rng(seed).random(len(pairs))
-    return tcp(LEAVES, PER_LEAF, spines, [(*p, 1408 * n_packets) for p in pairs], starts).tolist()
+    return tcp(
+        LEAVES, PER_LEAF, spines, [(*p, PAYLOAD * n_packets) for p in pairs], starts
+    ).tolist()
 
 
 def _both(times):

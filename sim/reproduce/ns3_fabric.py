@@ -19,6 +19,7 @@ from ..engine import tools
 from .fabric import (
     FRAME,
     HOP,
+    PAYLOAD,
     PS,
     Fabric,
     Fifo,
@@ -207,9 +208,9 @@ def tcp(n_leaves, per_leaf, n_spines, flows, starts, *, gbps=100, min_rto=0.01):
     starts = np.round(np.asarray(starts) * PS).reshape(-1, 1)
     rows = np.hstack([np.array(flows, np.int64), starts.astype(np.int64)])
     seconds = np.zeros(len(rows))
-    head = FRAME - 1408 - 2 - 20 - 32  # what is left for the gap: PPP, IP, TCP with time stamps
+    head = FRAME - PAYLOAD - 2 - 20 - 32  # what is left for the gap: PPP, IP, TCP with time stamps
     library().gn_tcp(n_leaves, per_leaf, n_spines, gbps, round(HOP * PS), queue.threshold,
-                     queue.limit, 1408, round(head * 8 / gbps * PS), min_rto, len(rows),
+                     queue.limit, PAYLOAD, round(head * 8 / gbps * PS), min_rto, len(rows),
                      rows.ctypes.data, seconds.ctypes.data)  # fmt: skip
     if (seconds < 0).any():
         raise Unfinished(f"{(seconds < 0).sum()} TCP flows do not end in a second")

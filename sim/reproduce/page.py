@@ -71,10 +71,14 @@ def markdown(found, command, date, pictures=None):
         for table in result["tables"]:
             lines += [f"### {table['title']}", ""]
             lines += _table(table["columns"], [[number(v) for v in row] for row in table["rows"]])
-    lines += ["## Constants", ""]
-    rows = [(f"`{n}`", number(c["value"]), c["unit"], c["source"]) for n, c in
-            found["constants"].items()]  # fmt: skip
-    return "\n".join([*lines, *_table(("name", "value", "unit", "source"), rows)]).rstrip() + "\n"
+    return "\n".join([*lines, constants_section(found["constants"])])
+
+
+def constants_section(constants):
+    """The end of every page. constants : {name: value, unit and source, a dict}."""
+    rows = [(f"`{n}`", number(c["value"]), c["unit"], c["source"]) for n, c in constants.items()]
+    lines = ["## Constants", "", *_table(("name", "value", "unit", "source"), rows)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def read_claims(text):

@@ -1,12 +1,11 @@
 """Flows over a `Fabric`: DCTCP, pFabric, and ours with the golden sender, receiver, spray, pace."""
 
 import numpy as np
+from gradnic.models.training.constants import value
 from gradnic.models.transport.reception import Reception, packet_sizes, wanted_packets
 from gradnic.models.transport.sender import DATA, LINE, Pace, Sending, Spray
 
-from .fabric import Packet, Word
-
-PAYLOAD = 1408
+from .fabric import PAYLOAD, Packet, Word
 
 
 class Flow:
@@ -42,7 +41,7 @@ class Window(Flow):
     without news. Subclasses say what a mark or a loss does to the window.
     """
 
-    timeout, by_later, first = 10e6, True, 10.0
+    timeout, by_later, first = 1e9 * value("dctcp.timeout"), True, value("dctcp.window")
 
     def start(self):
         super().start()
@@ -128,7 +127,7 @@ class Dctcp(Window):
     paper's own tests.
     """
 
-    alpha, slow = 1.0, True
+    alpha, gain, slow = value("dctcp.alpha"), value("dctcp.gain"), True
     marks = acks = 0
     turn = recovered = 0
 
@@ -136,7 +135,7 @@ class Dctcp(Window):
         self.marks += marked
         self.acks += 1
         if self.n_acked > self.turn:  # a window has passed
-            self.alpha += (self.marks / self.acks - self.alpha) / 16
+            self.alpha += (self.marks / self.acks - self.alpha) * self.gain
             self.turn, self.marks, self.acks = self.next, 0, 0
         if self.n_acked <= self.recovered:
             return
@@ -163,7 +162,7 @@ class Pfabric(Window):
     of three round trips, one packet at a time after five of them in a row.
     """
 
-    by_later, first, timeout = False, 67.0, 30e3
+    by_later, first, timeout = False, value("pfabric.window"), 1e9 * value("pfabric.timeout")
     silent = 0
 
     def acknowledged(self, marked):
@@ -175,7 +174,7 @@ class Pfabric(Window):
 
     def timed_out(self):
         self.silent += 1
-        self.window = self.first if self.silent < 5 else 1.0
+        self.window = self.first if self.silent < value("pfabric.probing") else 1.0
 
 
 class Bounded(Flow):
@@ -189,7 +188,7 @@ class Bounded(Flow):
     only as many as its pace lets leave in a round trip.
     """
 
-    run_length, outstanding = 64, 2
+    run_length, outstanding = int(value("sender.run")), int(value("sender.runs"))
 
     def start(self):
         super().start()

@@ -5,12 +5,21 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
+from gradnic.models.schedule.network_model import Network
+from gradnic.models.training.constants import CONSTANTS, value
 from gradnic.sim.reproduce import eflops, papers
 from gradnic.sim.reproduce.claims import Picture, Result, Table, compare, geometric_mean
-from gradnic.sim.reproduce.page import claim_rows, markdown, number, read_claims
+from gradnic.sim.reproduce.page import (
+    claim_rows,
+    constants_section,
+    markdown,
+    number,
+    read_claims,
+)
 from gradnic.sim.reproduce.pictures import draw, draw_all
 
 from gradnic import cli
@@ -68,6 +77,21 @@ def test_page_has_claims_tables_and_sources():
     assert "| `k` | 1.5 | s | measured |" in page
     assert claim_rows(found()["claims"])[0][-1] == "yes"
     assert [number(v) for v in (0.123456, 12345.6, 7, "w")] == ["0.123", "12,346", "7", "w"]
+
+
+@pytest.mark.parametrize("page", ["results", "trees", "accuracy"])
+def test_recorded_pages_have_every_constant(page):
+    """With its source: a page that was written before a constant came says less than the JSON."""
+    text = CLAIMS.with_name(f"{page}.md").read_text()
+    constants = {name: asdict(constant) for name, constant in CONSTANTS.items()}
+    assert text[text.index("## Constants") :] == constants_section(constants)
+
+
+def test_the_network_of_multitree_s_authors_is_that_of_the_model():
+    authors = Network()
+    assert [value(f"multitree.{part}") for part in ("link", "latency", "packet", "head")] == [
+        authors.link_bytes_per_cycle, authors.link_latency, authors.packet, authors.head,
+    ]  # fmt: skip
 
 
 def test_page_is_read_again():
