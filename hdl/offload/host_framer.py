@@ -41,7 +41,8 @@ class HostFramer(wiring.Component):
     mac, udp_port : In(48), In(16)
         The host address, our UDP port.
     answers, text : In(stream.Signature(Answer)), In(8 * TEXT_BYTES)
-        Up to `TEXT_BYTES` of payload, byte 0 lowest, that stay until the answer is taken.
+        Up to `TEXT_BYTES` of payload, byte 0 lowest, that stay until the answer is taken, and a
+        cycle longer: no enable has both heads and payload on it.
     heads, values : In(stream.Signature(Answer)), In(stream.Signature(Beat(8 * n_bytes)))
         Those whose payload is read of memory: ceil(elems / n_bytes) beats for each with any.
     o : Out(stream.Signature(FrameBeat(n_bytes)))
@@ -66,8 +67,9 @@ class HostFramer(wiring.Component):
         n, low, n_head = self.n_bytes, ceil_log2(self.n_bytes), HEAD_BYTES // self.n_bytes
         free = Signal()  # nothing is being sent, or its last beat leaves
         made, complete, is_read = self._make(m, free)
-        bits = Signal(8 * (HEAD_BYTES + TEXT_BYTES), reset_less=True)
-        sends, in_head = signals("sends in_head")
+        head = Signal(8 * HEAD_BYTES, reset_less=True)
+        body = Signal(8 * TEXT_BYTES, reset_less=True)
+        sends, in_head, begins, began = signals("sends in_head begins began")
         reads = Signal(reset_less=True)
         head_left = Signal(range(n_head), reset_less=True)
         body_left = Signal(range(MAX_PAYLOAD // n + 1), reset_less=True)
@@ -77,23 +79,27 @@ class HostFramer(wiring.Component):
         m.d.comb += [
             waits.eq(~in_head & reads & ~self.values.valid),
             o.valid.eq(sends & ~waits),
-            o.p.data.eq(Mux(~in_head & reads, self.values.p.data, bits[: 8 * n])),
+            o.p.data.eq(Mux(in_head, head[: 8 * n], Mux(reads, self.values.p.data, body[: 8 * n]))),
             o.p.last.eq(Mux(in_head, (head_left == 0) & (body_left == 0), body_left == 1)),
             o.p.keep.eq(Mux(o.p.last & ~in_head, Cat(tail >= k for k in range(n)), (1 << n) - 1)),
             self.values.ready.eq(sends & ~in_head & reads & o.ready),
             free.eq(~sends | (o.valid & o.ready & o.p.last)),
+            begins.eq(complete & free),
         ]
+        m.d.sync += began.eq(begins)
         with m.If(o.valid & o.ready):
-            m.d.sync += [bits.eq(bits >> 8 * n), head_left.eq(head_left - 1)]
+            m.d.sync += [head.eq(head >> 8 * n), head_left.eq(head_left - 1)]
             with m.If(in_head):
                 m.d.sync += in_head.eq(head_left != 0)
             with m.Else():
-                m.d.sync += body_left.eq(body_left - 1)
+                m.d.sync += [body.eq(body >> 8 * n), body_left.eq(body_left - 1)]
             with m.If(o.p.last):
                 m.d.sync += sends.eq(0)
-        with m.If(complete & free):
+        with m.If(began):  # while the head is there
+            m.d.sync += body.eq(self.text)
+        with m.If(begins):
             m.d.sync += [
-                bits.eq(Cat(self._head(m, made), self.text)),
+                head.eq(self._head(m, made)),
                 sends.eq(1),
                 in_head.eq(1),
                 reads.eq(is_read),

@@ -18,7 +18,7 @@ N_REGIONS = 2
 
 
 class HostJudge(wiring.Component):
-    """Says what a request is, 2 cycles after it and what it is held against.
+    """Says what a request is, 3 cycles after it and what it is held against.
 
     Parameters
     ----------
@@ -30,10 +30,12 @@ class HostJudge(wiring.Component):
         The frame; the session, and the SEQ that it expects; where READ and WRITE may go.
     stranger : Out(1)
         Of no session, or another one.
-    ahead : Out(24)
-        SEQ, less the one expected; negative for a copy.
+    apart, late : Out(1)
+        SEQ is not the one expected; it is a copy.
     status : Out(8)
         `Status` of a request of the session: UNKNOWN, UNALIGNED, OUTSIDE or DONE.
+    right : Out(1)
+        Of the session, the one expected, and nothing wrong with it.
     region, offset, n_beats : Out(1), Out(24), Out(17)
         Of memory, where it is inside.
     """
@@ -49,8 +51,10 @@ class HostJudge(wiring.Component):
                 "expected": In(SEQ_BITS),
                 "regions": In(data.ArrayLayout(Region(n_bytes, address_width), N_REGIONS)),
                 "stranger": Out(1),
-                "ahead": Out(SEQ_BITS),
+                "apart": Out(1),
+                "late": Out(1),
                 "status": Out(8),
+                "right": Out(1),
                 "region": Out(1),
                 "offset": Out(LENGTH_WIDTH),
                 "n_beats": Out(17),
@@ -64,9 +68,12 @@ class HostJudge(wiring.Component):
         of_memory = (asked.kind == Kind.READ) | (asked.kind == Kind.WRITE)
         is_post = asked.kind == Kind.POST
         unaligned, unknown, in_registers = signals("unaligned unknown in_registers")
+        strange = Signal()
+        ahead = Signal(SEQ_BITS)
+        status = Signal.like(self.status)
         m.d.sync += [
-            self.stranger.eq(~self.is_open | (self.session != asked.session)),
-            self.ahead.eq(asked.seq - self.expected),
+            strange.eq(~self.is_open | (self.session != asked.session)),
+            ahead.eq(asked.seq - self.expected),
             self.n_beats.eq((asked.elems + (n - 1)) >> low),
             unknown.eq(~(of_registers | of_memory | is_post)),
             unaligned.eq(
@@ -80,8 +87,13 @@ class HostJudge(wiring.Component):
         inside = Mux(of_registers, in_registers, Mux(of_memory, fits, 1))
         aligned = Mux(inside, Status.DONE, Status.OUTSIDE)
         known = Mux(unaligned, Status.UNALIGNED, aligned)
-        m.d.comb += [
-            self.status.eq(Mux(unknown, Status.UNKNOWN, known)),
+        m.d.comb += status.eq(Mux(unknown, Status.UNKNOWN, known))
+        m.d.sync += [
+            self.stranger.eq(strange),
+            self.apart.eq(ahead != 0),
+            self.late.eq(ahead[-1]),
+            self.status.eq(status),
+            self.right.eq(~strange & (ahead == 0) & (status == Status.DONE)),
             self.region.eq(~places[0][0]),
             self.offset.eq(Mux(places[0][0], places[0][1], places[1][1])),
         ]

@@ -37,7 +37,7 @@ class HostPort(wiring.Component):
     """Takes frames to the host address, and makes the frames that come back.
 
     WRITEs and DATA go at 1 beat a cycle each, at the same time; a frame is looked at about 30
-    cycles after its last beat, another one 5 cycles later. Frames come and go whole: no stream
+    cycles after its last beat, another one 6 cycles later. Frames come and go whole: no stream
     pauses in the middle of an answer.
 
     Parameters
@@ -172,8 +172,9 @@ class HostPort(wiring.Component):
         take, ranges = intake.takes, self.writer.ranges
         is_kind = {kind: asked.kind == int(kind) for kind in Kind}
         judge, writes = self.judge, self.writes
-        right = ~judge.stranger & (judge.ahead == 0) & (judge.status == 0)
-        accepts = is_kind[Kind.WRITE] & right & ~writes.failed
+        heard = Signal()  # an ACK of the event that was told
+        m.d.sync += heard.eq(asked.seq == self.timer.seq)
+        accepts = is_kind[Kind.WRITE] & judge.right & ~writes.failed
         waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
         m.d.comb += [
             self.framer.answers.p.eq(answer),
@@ -189,8 +190,8 @@ class HostPort(wiring.Component):
             self.registers.n_words.eq(asked.elems >> 2),
         ]
         w = SimpleNamespace(
-            answer=answer, pending=pending, status=status, is_kind=is_kind, right=right,
-            accepts=accepts, waits=waits,
+            answer=answer, pending=pending, status=status, is_kind=is_kind, accepts=accepts,
+            waits=waits, heard=heard,
         )  # fmt: skip
         self.counts = {name: by_name(self)[name] for name in COUNTED}
         m.d.sync += [pulse.eq(0) for pulse in self.counts.values()]

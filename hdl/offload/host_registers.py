@@ -34,7 +34,7 @@ class HostRegisters(wiring.Component):
     text : In(32 * MAX_WORDS)
         Words as payloads have them, big-endian, byte 0 lowest; must stay until all is done.
     done : Out(1)
-        A strobe.
+        A strobe, a cycle after the last answer.
     place, word, enable : Out(4), Out(32), Out(1)
         A word that was read, and which.
     bus : Out(Lite(address_width))
@@ -77,6 +77,7 @@ class HostRegisters(wiring.Component):
             self.enable.eq(bus.rvalid & bus.rready),
             answered.eq((bus.bvalid & bus.bready) | self.enable),
         ]
+        m.d.sync += self.done.eq(answered & (left == 1))
         with m.FSM() as fsm:
             with m.State("wait"):
                 m.d.sync += [
@@ -110,7 +111,6 @@ class HostRegisters(wiring.Component):
                     ]
                     m.next = "load"
                     with m.If(left == 1):
-                        m.d.comb += self.done.eq(1)
                         m.next = "wait"
         with_exit(fsm)
         return m

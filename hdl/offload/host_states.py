@@ -65,6 +65,8 @@ def listen(m, p, w):
     with m.State("look"):
         m.next = "compare"
     with m.State("compare"):
+        m.next = "judge"
+    with m.State("judge"):
         m.next = "act"
 
 
@@ -99,9 +101,9 @@ def act(m, p, w):
 
 def _settle(m, p, w):
     """What is done with a frame while no WRITE is under way."""
-    frame, asked, take, reader = p.frame, p.frame.asked, p.intake.takes, p.reader
+    frame, take, reader = p.frame, p.intake.takes, p.reader
     judge, brings = p.judge, w.is_kind[Kind.POST] | w.is_kind[Kind.WRITE_REG]
-    takes, reads = w.right & brings, w.right & w.is_kind[Kind.READ]
+    takes, reads = judge.right & brings, judge.right & w.is_kind[Kind.READ]
     m.d.comb += [
         take.p.n_read.eq(Mux(takes, frame.n_read, 0)),
         take.valid.eq(~reads | reader.reads.ready),
@@ -118,13 +120,13 @@ def _settle(m, p, w):
             with m.If(w.is_kind[Kind.ACK]):
                 m.next = "wait"
         with m.Elif(w.is_kind[Kind.ACK]):
-            with m.If(p.record_valid & p.events & (asked.seq == p.timer.seq)):
+            with m.If(p.record_valid & p.events & w.heard):
                 m.d.comb += p.take.eq(1)
             with m.Else():
                 counts(m, p, "late")
             ends(m, w, None)
-        with m.Elif(judge.ahead != 0):
-            with m.If(judge.ahead[23]):
+        with m.Elif(judge.apart):
+            with m.If(judge.late):
                 counts(m, p, "late")
             with m.Else():
                 counts(m, p, "gaps")
