@@ -15,7 +15,15 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 @option(
     "--codec codecs",
     q.OneOf(
-        "none", "inceptionn", "thc", "bf16", "truncated", "powersgd", "prioritized", "thc-partial"
+        "none",
+        "inceptionn",
+        "thc",
+        "bf16",
+        "fp16",
+        "truncated",
+        "powersgd",
+        "prioritized",
+        "thc-partial",
     ),
     help="Repeat it to compare. Default: none, inceptionn and thc.",
     multiple=True,
@@ -42,7 +50,12 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
 @click.option("--feedback/--no-feedback", default=True, show_default=True, help="thc: of errors.")
 @option("--cut", q.Whole(1, 24, "bits"), 16, "truncated: low bits of a float that go.")
 @option("--rank", q.Whole(1, 128), 4, "powersgd: of a product.")
-@option("--drop", q.BELOW_ONE, 0.0, "none, thc, prioritized: share of packets lost, 0 up to 1.")
+@option(
+    "--drop",
+    q.BELOW_ONE,
+    0.0,
+    "Share of packets lost, 0 up to 1; none, bf16, fp16, thc, prioritized.",
+)
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
 @option("--seed", q.SEED, 0)
 @json_option
@@ -115,24 +128,24 @@ OWN = {  # options, by the codecs that they are for
     ("thc", "thc-partial"): ("bits", "granularity", "clipped", "norm", "feedback"),
     ("truncated",): ("cut",),
     ("powersgd",): ("rank",),
-    ("none", "thc", "prioritized", "thc-partial"): ("rescale",),
+    ("none", "bf16", "fp16", "thc", "prioritized", "thc-partial"): ("rescale",),
 }
 
 
 def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,
              cut, rank, drop, rescale):  # fmt: skip
     """Options of the codec's exchange, out of those of the command line."""
-    if drop and codec in ("inceptionn", "bf16", "truncated", "powersgd", "thc-partial"):
+    if drop and codec in ("inceptionn", "truncated", "powersgd", "thc-partial"):
         raise click.UsageError(
-            f"--drop goes with none, thc and prioritized, and {codec} is among the codecs: it has "
-            "no packets that may miss. Name them: --codec none --codec thc"
+            f"--drop goes with none, bf16, fp16, thc and prioritized, and {codec} is among the "
+            "codecs: it has no packets that may miss. Name them: --codec none --codec thc"
         )
     if codec == "prioritized" and drop > 0.5:
         raise click.UsageError(
             f"--drop must be 0 to 0.5 with prioritized, "
             f"which loses smaller values alone, not {drop}"
         )
-    if codec in ("bf16", "truncated", "powersgd"):
+    if codec in ("truncated", "powersgd"):
         own = {"truncated": {"bits": cut}, "powersgd": {"rank": rank, "seed": seed}}
         return own.get(codec, {})
     if codec == "inceptionn":

@@ -33,7 +33,7 @@ from .thc import CHUNKS, DOWN, UP, engines, with_aggregator
 
 STEPS = 40  # of an epoch: 4,000 images, four workers of 25
 BASE = "FP32, worker-aggregator"  # learns as FP32 does
-PLAIN = (BASE, "FP32", "BF16")  # what there is without the papers' codecs
+PLAIN = (BASE, "FP32", "BF16", "FP16")  # what there is without the papers' codecs
 BESIDE = (*PLAIN, "PowerSGD, rank 4")
 OURS = {
     "INCEPTIONN 2^-10": "INCEPTIONN",
@@ -77,7 +77,8 @@ def step_seconds(model, curve_of):
 
     exchanges = {
         "FP32": Exchange(ring(star), hosts),
-        "BF16": Exchange(ring(star), hosts, fp16()),
+        **dict.fromkeys(("BF16", "FP16"), Exchange(ring(star), hosts, fp16())),
+        "BF16, 1 % lost": Exchange(ring(star), cards, fp16(), stretch=stretch(0, 0, 1 / 4)),
         **{truncated(bits).name: Exchange(ring(star), frames(hosts), truncated(bits))
            for bits in (16, 22, 24)},
         "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),

@@ -16,6 +16,7 @@ from gradnic.sim.training.baselines import parents_of
 VARIANTS = {
     "FP32": ("none", {}),
     "BF16": ("bf16", {}),
+    "FP16": ("fp16", {}),
     **{f"cut {bits} bits": ("truncated", {"bits": bits}) for bits in (16, 22, 24)},
     "PowerSGD, rank 4": ("powersgd", {"rank": 4}),
     "INCEPTIONN 2^-10": ("inceptionn", {"exponent": 117}),
@@ -35,6 +36,7 @@ VARIANTS = {
     "FP32, ten workers": ("none", {}),
     "THC, ten workers": ("thc", {}),
     "THC, one of ten workers late": ("thc-partial", {"late": 1, "rescale": True}),
+    "BF16, 1 % lost": ("bf16", {"loss": 0.01, "random": True}),
     "FP32, 1 % lost": ("none", {"loss": 0.01, "random": True}),
     "FP32, 10 % lost, small first": ("prioritized", {"loss": 0.1}),
 }
@@ -50,6 +52,7 @@ MODELS = {
 GUESS = {"mlp": 0.1, "conv": 0.1, "transformer": 0.0}
 SEEDED = (
     "regional",
+    "bf16",
     "none",
     "thc",
     "thc-partial",

@@ -5,13 +5,14 @@ whole shard under one head, rings send packets. Accelerators are 16 arrays of 32
 node and step. All times are totals, sums included.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.network_model import Network, simulate
 from gradnic.models.schedule.topology import parse
+from gradnic.models.training.constants import value
 from gradnic.models.training.devices import Systolic, compute_seconds
 from gradnic.models.training.layers import load
 from gradnic.models.training.step import step
@@ -61,8 +62,13 @@ def cycles(network, algorithm, n_bytes, flow=None):
     Buffers never fill: the released simulator has virtual channels, whose number is not known.
     """
     table, topology = _table(network, algorithm)
-    flow = flow or ("message" if algorithm in ("multitree", "bfb") else "packet")
-    return simulate(table, topology, n_bytes, replace(Network(), flow=flow, buffer=1 << 30)).cycles
+    authors = Network(
+        link_bytes_per_cycle=value("multitree.link"), link_latency=int(value("multitree.latency")),
+        packet=int(value("multitree.packet")), head=int(value("multitree.head")),
+        flow=flow or ("message" if algorithm in ("multitree", "bfb") else "packet"),
+        buffer=1 << 30,
+    )  # fmt: skip
+    return simulate(table, topology, n_bytes, authors).cycles
 
 
 def run(quick, say, cycles=cycles):

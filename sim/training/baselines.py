@@ -1,4 +1,4 @@
-"""Exchanges of others: BF16, truncation, PowerSGD, losses by importance, by place or in trees."""
+"""Exchanges of others: half floats, truncation, PowerSGD, losses by importance, place or tree."""
 
 import itertools
 import math
@@ -23,15 +23,34 @@ def bf16(values):
     return np.where(np.isnan(values), values, rounded.view(np.float32))
 
 
+def fp16(values):
+    """float32 rounded to the nearest FP16, ties to even; above 65,519 Inf; same shape."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
+
+
 class Bf16(Exchange):
-    """BF16 up, summed in FP32, BF16 down."""
+    """BF16 up, summed in FP32, BF16 down; packets of 672 values may be lost on their way up."""
+
+    cast = staticmethod(bf16)
+    packet = 2 * FLOATS
 
     def __call__(self, gradients):
         n_values = gradients.shape[1]
         self.raw_bytes += 2 * self.n_workers * raw_bytes(n_values)
         halves = np.minimum(2 * FLOATS, n_values - np.arange(0, n_values, 2 * FLOATS))
         self.wire_bytes += 2 * self.n_workers * int(frame_bytes(2 * halves).sum())
-        return bf16(bf16(gradients).sum(axis=0))
+        sent = self.cast(gradients)
+        if not self.loss:
+            return self.cast(sent.sum(axis=0))
+        arrived = self.arrivals(n_values)
+        return self.cast((sent * arrived).sum(axis=0) * self.factors(arrived))
+
+
+class Fp16(Bf16):
+    """FP16 up, summed in FP32, FP16 down; packets as of `Bf16`."""
+
+    cast = staticmethod(fp16)
 
 
 class Truncated(Ring):

@@ -12,8 +12,8 @@ from gradnic.models.inline.ring import ring_allreduce
 from gradnic.models.thc import worker as thc
 
 CODECS = (
-    "none", "inceptionn", "thc", "bf16", "truncated", "powersgd", "prioritized", "thc-partial",
-    "regional",
+    "none", "inceptionn", "thc", "bf16", "fp16", "truncated", "powersgd", "prioritized",
+    "thc-partial", "regional",
 )  # fmt: skip
 CHUNK = 1024  # values of a THC packet
 NORMS = 256  # norms of a packet
@@ -187,6 +187,7 @@ def make(codec, n_workers, options):
 
     kinds = {
         "none": Exchange, "inceptionn": Inceptionn, "thc": Thc, "bf16": baselines.Bf16,
+        "fp16": baselines.Fp16,
         "truncated": baselines.Truncated, "powersgd": baselines.PowerSgd,
         "prioritized": baselines.Prioritized,
         "thc-partial": baselines.PartialThc, "regional": baselines.Regional,

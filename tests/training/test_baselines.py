@@ -21,8 +21,29 @@ def test_bf16_is_everybodys_bf16():
     assert np.isnan(baselines.bf16(values)[~finite]).all()
 
 
-def test_bf16_halves_the_payload():
-    exchange = baselines.Bf16(2)
+def test_fp16_ends_where_halves_do():
+    """Rounded to even, subnormal ones kept; what a half does not hold is Inf, and the sum of two
+    that it holds, too.
+    """
+    values = np.array([1 + 2**-11, 1 + 3 * 2**-11, 2**-25, 2**-24, 65519, 65520, -1e9], np.float32)
+    exact = np.array([1, 1 + 2**-9, 0, 2**-24, 65504, np.inf, -np.inf], np.float32)
+    np.testing.assert_array_equal(baselines.fp16(values), exact)
+    exchange = baselines.Fp16(2)
+    summed = exchange(np.array([[60000, 1, 2**-12], [60000, 2**-11, 0]], np.float32))
+    np.testing.assert_array_equal(summed, np.array([np.inf, 1, 2**-12], np.float32))
+
+
+def test_packets_of_half_floats_may_be_lost():
+    """Of 672 values each, whole."""
+    gradients = np.ones((2, 3 * 672), np.float32)
+    summed = codecs.make("bf16", 2, {"loss": 0.34, "seed": 1})(gradients).reshape(3, 672)
+    assert (summed == summed[:, :1]).all()
+    assert sorted(summed[:, 0]) in ([0, 2, 2], [1, 1, 2])  # one packet of each worker
+
+
+@pytest.mark.parametrize("kind", [baselines.Bf16, baselines.Fp16])
+def test_half_floats_halve_the_payload(kind):
+    exchange = kind(2)
     gradients = np.random.default_rng(2).standard_normal((2, 67_200)).astype(np.float32)
     total = exchange(gradients)
     assert np.abs(total - gradients.sum(axis=0)).max() < 0.05

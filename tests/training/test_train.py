@@ -141,14 +141,17 @@ def test_a_rate_that_diverges_says_so():
         (["--seed", "4294967296"], "--seed must be 0 to 4,294,967,295, not 4294967296"),
         (
             ["--drop", "0.02"],
-            "--drop goes with none, thc and prioritized, and inceptionn is among the codecs",
+            "none, bf16, fp16, thc and prioritized, and inceptionn is among the codecs",
         ),
         (
             ["--codec", "zip"],
-            "none, inceptionn, thc, bf16, truncated, powersgd, prioritized or thc-partial, not zip",
+            "thc, bf16, fp16, truncated, powersgd, prioritized or thc-partial, not zip",
         ),
         (["--codec", "none", "--drop", "1"], "--drop must be 0 to below 1, not 1"),
-        (["--codec", "inceptionn", "--drop", "0.1"], "--drop goes with none, thc and prioritized"),
+        (
+            ["--codec", "inceptionn", "--drop", "0.1"],
+            "--drop goes with none, bf16, fp16, thc and prioritized",
+        ),
         (["--codec", "inceptionn", "--exponent", "127"], "127"),
         (["--codec", "thc", "--bits", "9"], "9"),
         (
