@@ -170,10 +170,13 @@ class HostPort(wiring.Component):
         pending = Signal()  # the frame was not taken yet
         status = Signal(8)
         take, ranges = intake.takes, self.writer.ranges
-        is_kind = {kind: asked.kind == int(kind) for kind in Kind}
+        is_kind = {kind: Signal(name=f"is_{kind.name.lower()}") for kind in Kind}
         judge, writes = self.judge, self.writes
         heard = Signal()  # an ACK of the event that was told
-        m.d.sync += heard.eq(asked.seq == self.timer.seq)
+        m.d.sync += [
+            heard.eq(asked.seq == self.timer.seq),
+            *(flag.eq(asked.kind == int(kind)) for kind, flag in is_kind.items()),
+        ]
         accepts = is_kind[Kind.WRITE] & judge.right & ~writes.failed
         waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
         m.d.comb += [
