@@ -150,6 +150,7 @@ class HostPort(wiring.Component):
         self.ends = Signal(Ends)
         self.unit = Signal(16, init=MAX_PAYLOAD)
         self.expected = Signal(24)  # SEQ of the request to be taken
+        self.takes = Signal()  # the oldest completion was acknowledged
         self.frame = Signal(Judged(self.n_bytes), reset_less=True)
         m.submodules.timer = timer = self.timer
         m.d.comb += [
@@ -158,10 +159,11 @@ class HostPort(wiring.Component):
             *same(self.reader, self, "ends session unit"),
             self.reader.next.eq(states.credit(self)),
             self.text.unit.eq(self.unit),
-            timer.waits.eq(self.record_valid & self.events & self.is_open),
+            timer.waits.eq(self.record_valid & ~self.take & self.events & self.is_open),
             timer.t_event.eq(self.t_event),
-            timer.taken.eq(self.take),
+            timer.taken.eq(self.takes),
         ]
+        m.d.sync += self.take.eq(self.takes)
 
     def _act(self, m):
         """One frame after the other; between them, what is due by time."""

@@ -121,7 +121,7 @@ def _settle(m, p, w):
                 m.next = "wait"
         with m.Elif(w.is_kind[Kind.ACK]):
             with m.If(p.record_valid & p.events & w.heard):
-                m.d.comb += p.take.eq(1)
+                m.d.comb += p.takes.eq(1)
             with m.Else():
                 counts(m, p, "late")
             ends(m, w, None)

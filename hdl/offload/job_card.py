@@ -287,7 +287,7 @@ class JobCard(HostedCard):
             window.completions.p.eq(ended.p),
             side.port_record_valid.eq(ended.valid),
             side.port_record.eq(ended.p),
-            ended.ready.eq(Mux(side.port_events, side.port_take, window.completions.ready)),
+            ended.ready.eq(side.port_take | (~side.port_events & window.completions.ready)),
         ]
 
     def _own_tables(self):
