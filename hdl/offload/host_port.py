@@ -175,12 +175,14 @@ class HostPort(wiring.Component):
         is_kind = {kind: Signal(name=f"is_{kind.name.lower()}") for kind in Kind}
         judge, writes = self.judge, self.writes
         heard = Signal()  # an ACK of the event that was told
+        reading = Signal()
         m.d.sync += [
             heard.eq(asked.seq == self.timer.seq),
+            reading.eq(reader.busy),
             *(flag.eq(asked.kind == int(kind)) for kind, flag in is_kind.items()),
         ]
         accepts = is_kind[Kind.WRITE] & judge.right & ~writes.failed
-        waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reader.busy)
+        waits = ~writes.settled | ((is_kind[Kind.HELLO] | is_kind[Kind.WRITE_REG]) & reading)
         m.d.comb += [
             self.framer.answers.p.eq(answer),
             take.p.n_stored.eq(frame.n_stored),
