@@ -44,7 +44,7 @@ class Bf16(Exchange):
         if not self.loss:
             return self.cast(sent.sum(axis=0))
         arrived = self.arrivals(n_values)
-        return self.cast((sent * arrived).sum(axis=0) * self.factors(arrived))
+        return self.cast(np.where(arrived, sent, 0).sum(axis=0) * self.factors(arrived))
 
 
 class Fp16(Bf16):

@@ -56,7 +56,7 @@ class Exchange:
         if not self.loss:
             return gradients.sum(axis=0)
         arrived = self.arrivals(n_values)
-        return (gradients * arrived).sum(axis=0) * self.factors(arrived)
+        return np.where(arrived, gradients, 0).sum(axis=0) * self.factors(arrived)
 
     def arrivals(self, n_values):
         """Which values arrive, packet by packet: bool (n_workers, n_values)."""

@@ -41,6 +41,14 @@ def test_packets_of_half_floats_may_be_lost():
     assert sorted(summed[:, 0]) in ([0, 2, 2], [1, 1, 2])  # one packet of each worker
 
 
+@pytest.mark.parametrize("codec", ["none", "fp16"])
+def test_what_is_lost_is_zero_whatever_it_was(codec):
+    """Inf, too: the sum is that of what arrived, and no NaN."""
+    gradients = np.full((1, 4 * 672), np.inf, np.float32)
+    summed = codecs.make(codec, 1, {"loss": 0.25, "seed": 1})(gradients)
+    assert sorted(set(summed.tolist())) == [0, np.inf]
+
+
 @pytest.mark.parametrize("kind", [baselines.Bf16, baselines.Fp16])
 def test_half_floats_halve_the_payload(kind):
     exchange = kind(2)

@@ -141,11 +141,13 @@ def test_a_rate_that_diverges_says_so():
         (["--seed", "4294967296"], "--seed must be 0 to 4,294,967,295, not 4294967296"),
         (
             ["--drop", "0.02"],
-            "none, bf16, fp16, thc and prioritized, and inceptionn is among the codecs",
+            "--drop goes with none, bf16, fp16, thc and prioritized, and inceptionn is among "
+            "the codecs",
         ),
         (
             ["--codec", "zip"],
-            "thc, bf16, fp16, truncated, powersgd, prioritized or thc-partial, not zip",
+            "none, inceptionn, thc, bf16, fp16, truncated, powersgd, prioritized or thc-partial, "
+            "not zip",
         ),
         (["--codec", "none", "--drop", "1"], "--drop must be 0 to below 1, not 1"),
         (
