@@ -1,13 +1,18 @@
 """The table of breaks fits the sources; `make breaks` plays it."""
 
 import ast
+import os
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from gradnic import processes
 
 ROOT = Path(__file__).parents[2]
 RUNNER = runpy.run_path(str(Path(__file__).with_name("breaks.py")))
@@ -26,16 +31,27 @@ def test_every_row_has_a_break():
 
 
 @pytest.mark.parametrize("entry", BREAKS, ids=lambda entry: entry["what"])
-def test_a_break_has_its_place_and_its_test(entry, request):
-    """The text stands in its file once; the test is there, and is collected where all are."""
+def test_a_break_has_its_place_and_its_test(entry):
+    """The text stands in its file once; the test's function is there."""
     assert entry["old"] != entry["new"]
     assert (ROOT / entry["file"]).read_text().count(entry["old"]) == 1
     path, function, *_ = entry["test"].replace("[", "::").split("::")
     assert function in functions(path)
-    whole = request.config.args == request.config.getini("testpaths")
-    if whole and not request.config.option.keyword:
-        names = {item.nodeid for item in request.session.items}
-        assert entry["test"] in names or any(n.startswith(f"{entry['test']}[") for n in names)
+
+
+def test_the_tests_of_the_table_are_collected():
+    """Their parameters, too: pytest refuses a name that it does not find, and says which."""
+    names = sorted({entry["test"] for entry in BREAKS})
+    done = processes.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *names],
+        cwd=ROOT,
+        env=os.environ | {"PYTEST_ADDOPTS": ""},
+        timeout=300,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_the_page_has_a_line_of_each_break():
