@@ -1,5 +1,7 @@
 """``gradnic bench``: speed of the golden codecs beside zfp, a BF16 cast and zlib."""
 
+import os
+
 import click
 
 from gradnic import quantities as q
@@ -72,15 +74,18 @@ def command(context, mib, exponent, rounds, json_file):
 @json_option
 @needs(fast=("numba",))
 def host(rounds, json_file):
-    """Sums, THC's lookup and a message on this host, beside what `gradnic reproduce` takes.
+    """Sums, lookups, PowerSGD and a message on this host, beside what `gradnic reproduce` takes.
 
-    Sums and lookup in processor time of one thread; a message is half a round trip between two
-    processes over loopback TCP, which other work on the machine makes longer.
+    Processor time of one thread; PowerSGD's is a worker's, with one matrix of 1024 x 1024 and rank
+    4. A message is half a round trip between two processes over loopback TCP, which other work on
+    the machine makes longer.
 
     \b
     Example:
       gradnic bench host --rounds 9 --json -
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read where numpy is imported
+
     from gradnic.models.training.constants import CONSTANTS
     from gradnic.sim.training import host_rates
 

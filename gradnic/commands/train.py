@@ -54,7 +54,7 @@ COLUMNS = ("codec", "epoch", "loss", "accuracy", "NMSE", "wire ratio", "skipped"
     "--drop",
     q.BELOW_ONE,
     0.0,
-    "Share of packets lost, 0 up to 1; none, bf16, fp16, thc, prioritized.",
+    "Share of packets lost, 0 up to 1; not powersgd, thc-partial.",
 )
 @click.option("--rescale", is_flag=True, help="Sums of what arrived are scaled up to all workers.")
 @option("--seed", q.SEED, 0)
@@ -128,16 +128,18 @@ OWN = {  # options, by the codecs that they are for
     ("thc", "thc-partial"): ("bits", "granularity", "clipped", "norm", "feedback"),
     ("truncated",): ("cut",),
     ("powersgd",): ("rank",),
-    ("none", "bf16", "fp16", "thc", "prioritized", "thc-partial"): ("rescale",),
+    ("none", "bf16", "fp16", "inceptionn", "truncated", "thc", "prioritized", "thc-partial"): (
+        "rescale",
+    ),
 }
 
 
 def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clipped, norm, feedback,
              cut, rank, drop, rescale):  # fmt: skip
     """Options of the codec's exchange, out of those of the command line."""
-    if drop and codec in ("inceptionn", "truncated", "powersgd", "thc-partial"):
+    if drop and codec in ("powersgd", "thc-partial"):
         raise click.UsageError(
-            f"--drop goes with none, bf16, fp16, thc and prioritized, and {codec} is among the "
+            f"--drop goes with all but powersgd and thc-partial, and {codec} is among the "
             "codecs: it has no packets that may miss. Name them: --codec none --codec thc"
         )
     if codec == "prioritized" and drop > 0.5:
@@ -145,14 +147,15 @@ def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clippe
             f"--drop must be 0 to 0.5 with prioritized, "
             f"which loses smaller values alone, not {drop}"
         )
-    if codec in ("truncated", "powersgd"):
-        own = {"truncated": {"bits": cut}, "powersgd": {"rank": rank, "seed": seed}}
-        return own.get(codec, {})
-    if codec == "inceptionn":
-        return {"exponent": exponent, "mode": mode, "prescale": prescale}
+    if codec == "powersgd":
+        return {"rank": rank, "seed": seed}
     own = {"rescale": rescale, "seed": seed}
     if codec != "thc-partial":
         own["loss"] = drop
+    if codec == "truncated":
+        own["bits"] = cut
+    if codec == "inceptionn":
+        own |= {"exponent": exponent, "mode": mode, "prescale": prescale}
     if codec in ("thc", "thc-partial"):
         own |= {"b": bits, "g": granularity, "p": clipped, "norm": norm, "feedback": feedback}
     return own

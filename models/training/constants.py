@@ -20,6 +20,10 @@ class Constant:
 _NVIDIA = "NVIDIA DeepLearningExamples, PyTorch ResNet-50 v1.5, training performance, one GPU"
 _HERE = "measured: gradnic bench host, one core of a 2-core x86-64 server, November 2026"
 _BENCH = "measured: gradnic bench, one core of a 2-core x86-64 server (docs: codec, thc)"
+_POWERSGD = (
+    "PowerSGD of rank 4, a matrix of 1024 x 1024, numpy, one core; measured: gradnic bench host, "
+    "beside host.add of 6.7e9 bytes/s, and scaled to that of this table"
+)
 _ECP5 = "placed and routed by nextpnr on an ECP5-85, speed grade 8"
 _DCTCP = "Alizadeh et al., Data Center TCP, SIGCOMM 2010"
 _PFABRIC = "Alizadeh et al., pFabric, SIGCOMM 2013"
@@ -50,6 +54,8 @@ CONSTANTS = {
     "host.bf16.decode": Constant(12.65e9, "bytes/s", _BENCH),
     "host.thc.encode": Constant(0.535e9, "bytes/s", _BENCH),
     "host.thc.decode": Constant(0.304e9, "bytes/s", _BENCH),
+    "host.powersgd.encode": Constant(3.2e9, "bytes/s", f"errors added, {_POWERSGD}"),
+    "host.powersgd.decode": Constant(5.7e9, "bytes/s", f"errors kept, {_POWERSGD}"),
     "gpu.thc": Constant(
         2039e9 / 3, "bytes/s",
         "derived: memory rate of the A100 80 GB SXM, 2,039 GB/s by its data sheet, over three "

@@ -64,9 +64,17 @@ def step_seconds(model, curve_of):
         codec = Codec("THC", leaves * UP + (1 - leaves) * DOWN, DOWN, rate)
         return Exchange(schedule, cards, codec, stretch=stretch(P, 0, 1 / 4, codec.up))
 
-    def power(rank):
-        share = 1 / curve_of(f"PowerSGD, rank {rank}").wire_ratio  # of frames that are full
-        return Codec("PowerSGD", share, share, fills=True)
+    def power():
+        """An all-reduce of the left factors, and behind it one of the right ones, by hosts."""
+        share = 1 / curve_of("PowerSGD, rank 4").wire_ratio  # of frames that are full
+        codec = Codec("PowerSGD", share, share, encode=value("host.powersgd.encode"),
+                      decode=value("host.powersgd.decode"), fills=True)  # fmt: skip
+        half = Exchange(ring(star), hosts, codec)  # as if both were of one size
+
+        def twice(n_bytes, seconds):
+            return 2 * half.seconds(n_bytes // 2) / seconds
+
+        return Exchange(ring(star), hosts, codec, stretch=twice)
 
     def payload_ratio(variant):
         """Out of the ratio of whole frames of 336 floats, a head each, of a ring's blocks."""
@@ -78,16 +86,19 @@ def step_seconds(model, curve_of):
     exchanges = {
         "FP32": Exchange(ring(star), hosts),
         **dict.fromkeys(("BF16", "FP16"), Exchange(ring(star), hosts, fp16())),
-        "BF16, 1 % lost": Exchange(ring(star), cards, fp16(), stretch=stretch(0, 0, 1 / 4)),
+        "BF16, 1 % lost": Exchange(ring(star), cards, fp16(), stretch=stretch(P, 0, 1 / 4)),
         **{truncated(bits).name: Exchange(ring(star), frames(hosts), truncated(bits))
            for bits in (16, 22, 24)},
-        "PowerSGD, rank 4": Exchange(ring(star), hosts, power(4)),
+        "PowerSGD, rank 4": power(),
         **{v: Exchange(ring(star), frames(hosts), in_line(payload_ratio(v)))
-           for v in VARIANTS if v.startswith("INCEPTIONN")},
+           for v in VARIANTS if v.startswith("INCEPTIONN") and "lost" not in v},
+        "INCEPTIONN 2^-10, 1 % lost": Exchange(
+            ring(star), cards, in_line(payload_ratio("INCEPTIONN 2^-10, 1 % lost")),
+            stretch=stretch(P, 0, 1 / 4)),
         "THC": Exchange(wide, unit, thc),
         "THC along MultiTree, 1 % lost": trees("multitree"),
         "THC along double trees, 1 % lost": trees("dbtree"),
-        "FP32, 1 % lost": Exchange(ring(star), cards, stretch=stretch(0, 0, 1 / 4)),
+        "FP32, 1 % lost": Exchange(ring(star), cards, stretch=stretch(P, 0, 1 / 4)),
         "FP32, 10 % lost, small first": Exchange(servers(star), cards,
                                                  stretch=stretch(P, 0, 1 / 4)),
     }  # fmt: skip

@@ -22,6 +22,10 @@ VARIANTS = {
     "INCEPTIONN 2^-10": ("inceptionn", {"exponent": 117}),
     "INCEPTIONN 2^-8": ("inceptionn", {"exponent": 119}),
     "INCEPTIONN 2^-6": ("inceptionn", {"exponent": 121}),
+    "INCEPTIONN 2^-10, 1 % lost": (
+        "inceptionn",
+        {"exponent": 117, "loss": 0.01, "random": True, "rescale": True},
+    ),
     "THC": ("thc", {}),
     "THC, 0.1 % lost": ("thc", {"loss": 0.001, "random": True}),
     "THC, 1 % lost": ("thc", {"loss": 0.01, "random": True}),
@@ -52,6 +56,7 @@ MODELS = {
 GUESS = {"mlp": 0.1, "conv": 0.1, "transformer": 0.0}
 SEEDED = (
     "regional",
+    "inceptionn",
     "bf16",
     "none",
     "thc",

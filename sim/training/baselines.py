@@ -56,8 +56,8 @@ class Fp16(Bf16):
 class Truncated(Ring):
     """A ring whose cards cut the low `bits` of every float, 1 to 24."""
 
-    def __init__(self, n_workers, *, bits=16):
-        super().__init__(n_workers)
+    def __init__(self, n_workers, *, bits=16, **options):
+        super().__init__(n_workers, **options)
         self.bits = bits
         self.image(np.zeros(1, np.float32))  # complains about bits
 

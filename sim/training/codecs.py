@@ -60,25 +60,34 @@ class Exchange:
 
     def arrivals(self, n_values):
         """Which values arrive, packet by packet: bool (n_workers, n_values)."""
-        n_packets = -(-n_values // self.packet)
+        arrived = self.packets(-(-n_values // self.packet))
+        return np.repeat(arrived, self.packet, axis=1)[:, :n_values]
+
+    def packets(self, n_packets):
+        """Which packets of each worker's `n_packets` arrive: bool (n_workers, n_packets)."""
         arrived = np.ones((self.n_workers, n_packets), bool)
         if self.random:
             arrived = self._rng.random(arrived.shape) >= self.loss
         for row in arrived if not self.random else ():
             row[self._rng.permutation(n_packets)[: int(self.loss * n_packets)]] = False
-        return np.repeat(arrived, self.packet, axis=1)[:, :n_values]
+        return arrived
 
     def factors(self, arrived):
         """What a sum is multiplied by, float32 (…,), from `arrived` of its contributions."""
-        count = arrived.sum(axis=0)
+        return self._factors(arrived.sum(axis=0))
+
+    def _factors(self, count):
         if not self.rescale:
             return np.ones(count.shape, np.float32)
         return np.float32(self.n_workers) / np.maximum(count, 1).astype(np.float32)
 
 
 class Ring(Exchange):
-    """A ring of in-line cards: every block is coded on every hop, `ring_allreduce`. Who inherits it
-    has the codec. At least 2 workers.
+    """A ring of cards: every block is coded on every hop, `ring_allreduce`. Who inherits it has the
+    codec. At least 2 workers.
+
+    Packets may be lost on each hop towards the sum, with all that was summed before it; results
+    are sent again until they are there. A block's owner divides by the share that came.
     """
 
     def image(self, block):
@@ -89,24 +98,38 @@ class Ring(Exchange):
         """Bytes of a block's packets of 336 floats, coded."""
         raise NotImplementedError
 
-    def _hop(self, step, blocks):
-        for block in blocks:
-            self.raw_bytes += raw_bytes(block.size)
-            self.wire_bytes += int(frame_bytes(self.sizes(block)).sum())
-        return np.stack([self.image(block) for block in np.roll(blocks, 1, axis=0)])
-
     def __call__(self, gradients):
-        return ring_allreduce(gradients, self._hop, self.image)[0]
+        counts = np.ones((self.n_workers, 1), int)  # workers in each value that worker i sends
+
+        def hop(step, blocks):
+            nonlocal counts
+            for block in blocks:
+                self.raw_bytes += raw_bytes(block.size)
+                self.wire_bytes += int(frame_bytes(self.sizes(block)).sum())
+            received = np.stack([self.image(block) for block in np.roll(blocks, 1, axis=0)])
+            if self.loss and step < self.n_workers:
+                arrived = self.arrivals(blocks.shape[1])
+                counts = 1 + np.roll(counts, 1, axis=0) * arrived
+                received = np.where(arrived, received, np.float32(0))
+            return received
+
+        def owned(block):
+            nonlocal counts
+            if self.loss:
+                block, counts = block * self._factors(counts[0]), counts[1:]
+            return self.image(block)
+
+        return ring_allreduce(gradients, hop, owned)[0]
 
 
 class Inceptionn(Ring):
     """A ring whose cards have INCEPTIONN's codec.
 
-    exponent, mode, prescale : see `gradnic.models.inceptionn`.
+    exponent, mode, prescale : see `gradnic.models.inceptionn`; others of `Exchange`.
     """
 
-    def __init__(self, n_workers, *, exponent=117, mode="strict", prescale=0):
-        super().__init__(n_workers)
+    def __init__(self, n_workers, *, exponent=117, mode="strict", prescale=0, **options):
+        super().__init__(n_workers, **options)
         self._bound = {"exponent": exponent, "prescale": prescale}
         self._options = self._bound | {"mode": mode}
         self.image(np.zeros(1, np.float32))  # complains about settings

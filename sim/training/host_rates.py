@@ -1,8 +1,9 @@
-"""What a host does beside its codecs, measured: sums, THC's lookup, a message of software.
+"""What a host does, measured: sums, THC's lookup, PowerSGD's factors, a message of software.
 
 The rates of servers and of TCP in `gradnic.models.training.constants` are those of this module.
 """
 
+import math
 import socket
 import time
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ import numpy as np
 
 N_FLOATS, N_INDICES = 1 << 22, 1 << 22  # 16 MiB of floats, 2 MiB of packed indices
 N_MESSAGES = 2000
+MATRIX, RANK = (1024, 1024), 4  # of PowerSGD
 
 
 @numba.njit(boundscheck=False)
@@ -41,6 +43,30 @@ def lookup():
     return N_INDICES / (time.process_time() - start)
 
 
+def _powersgd():
+    """Seconds of a worker's step with one weight matrix: (before, behind) its all-reduces."""
+    rng = np.random.default_rng(1)
+    gradient, error = (rng.standard_normal(MATRIX, np.float32) for _ in range(2))
+    right = rng.standard_normal((MATRIX[1], RANK), np.float32)
+    start = time.process_time()
+    np.add(gradient, error, out=gradient)
+    left = np.linalg.qr(gradient @ right)[0]
+    right = gradient.T @ left
+    middle = time.process_time()
+    np.subtract(gradient, left @ right.T, out=error)
+    return middle - start, time.process_time() - middle
+
+
+def powersgd_encode():
+    """Bytes of float32 a second that become PowerSGD's two factors of rank 4, errors added."""
+    return 4 * math.prod(MATRIX) / _powersgd()[0]
+
+
+def powersgd_decode():
+    """Bytes of float32 a second that come of two factors of rank 4, errors kept."""
+    return 4 * math.prod(MATRIX) / _powersgd()[1]
+
+
 def _echo(port):
     with socket.create_connection(("127.0.0.1", port)) as far:
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -67,7 +93,13 @@ def message():
     return seconds / N_MESSAGES / 2
 
 
-MEASURES = {"host.add": add, "host.lookup": lookup, "host.message": message}
+MEASURES = {
+    "host.add": add,
+    "host.lookup": lookup,
+    "host.powersgd.encode": powersgd_encode,
+    "host.powersgd.decode": powersgd_decode,
+    "host.message": message,
+}
 
 
 def measure(rounds):

@@ -86,13 +86,20 @@ def test_heads_of_coded_packets_count_once(monkeypatch):
     assert made["INCEPTIONN"] == pytest.approx(2.48)
 
 
-def test_powersgd_of_half_the_bytes_is_bf16_without_its_casts(monkeypatch):
-    """Both are coded by hosts, and fill segments of TCP."""
+def test_powersgd_is_two_all_reduces_and_what_its_host_makes_of_them(monkeypatch):
+    """Of half the bytes: each as BF16 of half the floats, which hosts code, too, and no casts."""
     curve = learning.Curve(np.ones((1, 2)), 0.0, 2.0)
-    monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], 20_000))
-    times = accuracy_time.step_seconds("mlp", lambda variant: curve)
-    casts = 80_000 * sum(1 / value(f"host.bf16.{way}") for way in ("encode", "decode"))
-    assert times["PowerSGD, rank 4"] == pytest.approx(times["BF16"] - casts, rel=1e-9)
+
+    def without(n_floats, codec, variant):
+        """Seconds of a variant's network: neither compute nor what its hosts do."""
+        monkeypatch.setattr(accuracy_time, "task_of", lambda model: (None, [], n_floats))
+        times = accuracy_time.step_seconds("mlp", lambda variant: curve)
+        compute = times[accuracy_time.BASE] - inceptionn.aggregator(4).seconds(4 * n_floats)
+        rates = [value(f"host.{codec}.{way}") for way in ("encode", "decode")]
+        return times[variant] - compute - 4 * n_floats * sum(1 / rate for rate in rates)
+
+    halves = 2 * without(10_000, "bf16", "BF16")
+    assert without(20_000, "powersgd", "PowerSGD, rank 4") == pytest.approx(halves, rel=1e-9)
 
 
 def test_an_aggregator_sums_indices_while_it_sends_sums(monkeypatch):

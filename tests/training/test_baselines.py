@@ -49,6 +49,38 @@ def test_what_is_lost_is_zero_whatever_it_was(codec):
     assert sorted(set(summed.tolist())) == [0, np.inf]
 
 
+@pytest.mark.parametrize("codec", ["inceptionn", "truncated"])
+@pytest.mark.parametrize("rescale", [False, True])
+def test_a_packet_lost_on_a_ring_takes_what_was_summed_before_it(codec, rescale):
+    """Block b goes from worker b on to its owner b - 1: what is left is an end of that way, and
+    every worker has the same. 2^i of worker i says who is in; powers of two are coded exactly.
+    """
+    n, packets = 4, 16
+    gradients = np.repeat(2 ** np.arange(n, dtype=np.float32), n * packets * 336).reshape(n, -1)
+    options = {"loss": 0.3, "random": True, "rescale": rescale, "seed": 3}
+    exchange = codecs.make(codec, n, options)
+    blocks = exchange(gradients).reshape(n, packets, 336)
+    assert (blocks == blocks[:, :, :1]).all()
+    seen = set()
+    for b, block in enumerate(blocks[:, :, 0]):
+        way = [2.0 ** ((b + i) % n) for i in range(n)]
+        scale = [np.float32(n / k if rescale else 1) for k in range(1, n + 1)]
+        ends = {sum(way[n - k :]) * scale[k - 1]: k for k in range(1, n + 1)}
+        rounded = {float(exchange.image(np.float32([end] * 8))[0]): k for end, k in ends.items()}
+        assert set(block) <= set(rounded)
+        seen |= {rounded[value] for value in block}
+    assert seen == {1, 2, 3, 4}
+
+
+def test_a_ring_without_loss_is_as_before():
+    """Draws nothing, multiplies nothing: NaN and -0 stay what the codec makes of them."""
+    gradients = np.float32([[np.nan, -0.0, 1.5, 3e38] * 8, [1, -0.0, 2.25, 3e38] * 8])
+    plain, asked = (codecs.make("inceptionn", 2, own) for own in ({}, {"loss": 0.01, "seed": 5}))
+    np.testing.assert_array_equal(
+        plain(gradients).view(np.uint32), asked(gradients).view(np.uint32)
+    )
+
+
 @pytest.mark.parametrize("kind", [baselines.Bf16, baselines.Fp16])
 def test_half_floats_halve_the_payload(kind):
     exchange = kind(2)

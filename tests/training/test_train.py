@@ -140,9 +140,8 @@ def test_a_rate_that_diverges_says_so():
     [
         (["--seed", "4294967296"], "--seed must be 0 to 4,294,967,295, not 4294967296"),
         (
-            ["--drop", "0.02"],
-            "--drop goes with none, bf16, fp16, thc and prioritized, and inceptionn is among "
-            "the codecs",
+            ["--drop", "0.02", "--codec", "thc-partial"],
+            "--drop goes with all but powersgd and thc-partial, and thc-partial is among",
         ),
         (
             ["--codec", "zip"],
@@ -151,8 +150,8 @@ def test_a_rate_that_diverges_says_so():
         ),
         (["--codec", "none", "--drop", "1"], "--drop must be 0 to below 1, not 1"),
         (
-            ["--codec", "inceptionn", "--drop", "0.1"],
-            "--drop goes with none, bf16, fp16, thc and prioritized",
+            ["--codec", "powersgd", "--drop", "0.1"],
+            "--drop goes with all but powersgd and thc-partial",
         ),
         (["--codec", "inceptionn", "--exponent", "127"], "127"),
         (["--codec", "thc", "--bits", "9"], "9"),
