@@ -3,6 +3,9 @@
 Twin of `gradnic.models.frame.egress`, where the sources are.
 """
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -39,9 +42,9 @@ class EgressQueues(wiring.Component):
     count beats. With D the queue's depth after adding the frame: D > limit, or a frame of more than
     ``max_beats`` beats, or the 65th frame of a queue: dropped (limit); else D > thresholds[queue]:
     dropped if its ECN field is 0 (threshold), else it leaves with CE and a fresh checksum (marked).
-    The first beat of a frame is offered 9 cycles after its last beat came in, if the port is free;
+    The first beat of a frame is offered 11 cycles after its last beat came in, if the port is free;
     a frame waits for the one that is under way, and for all of the queues before its own. A frame
-    counts in the depth until its last beat is read.
+    counts in the depth until a cycle after its last beat is read.
 
     Parameters
     ----------
@@ -91,8 +94,8 @@ class EgressQueues(wiring.Component):
         width = self.depth_width
         m.submodules.store = store = BlockRAM(Value.cast(self.o.p).shape().width,
                                               N_QUEUES * self.queue_beats)  # fmt: skip
-        entry = data.StructLayout({"cells": width, "mark": 1})
-        waiting = [FIFO(entry, N_FRAMES) for _ in QUEUE]
+        entry = data.StructLayout({"cells": width, "one": 1, "mark": 1})
+        waiting = [FIFO(entry, N_FRAMES, never_full=True) for _ in QUEUE]
         for k, queue in enumerate(waiting):
             m.submodules[f"waiting{k}"] = queue
         used = Array(Signal(width, name=f"used{k}") for k in QUEUE)
@@ -102,71 +105,82 @@ class EgressQueues(wiring.Component):
         self._count(m)
         return m
 
+    def _classify(self, m):
+        """(beat, whether there is one, queue and ECN field of its frame, its beats so far)."""
+        m.submodules.input = entry = Slice(self.i.p.shape())
+        wiring.connect(m, wiring.flipped(self.i), entry.i)
+        coming = entry.o.p
+        first = Signal(init=1)
+        beat, valid = Signal.like(coming, name="beat"), Signal(name="valid")
+        fields = Signal(5)
+        n_now = Signal(range(self.max_beats + 2))
+        tos = coming.data[8 * IPV4.tos.byte :][:8]
+        at = 8 * ETHERNET.ethertype.byte
+        ethertype = Cat(coming.data[at + 8 : at + 16], coming.data[at : at + 8])
+        m.d.comb += entry.o.ready.eq(1)
+        m.d.sync += [valid.eq(entry.o.valid), beat.eq(coming)]
+        with m.If(entry.o.valid):
+            m.d.sync += [
+                first.eq(coming.last),
+                n_now.eq(Mux(first, 1, n_now + (n_now <= self.max_beats))),
+            ]
+            with m.If(first):
+                m.d.sync += fields.eq(
+                    Mux(ethertype == ETHERTYPE_IPV4, Cat(~tos[5:], tos[:2]), CE << 3)
+                )
+        return beat, valid, fields, n_now
+
     def _write(self, m, store, waiting, used, freed):
         """Store the beats behind what is committed; commit or forget them with the last one."""
         width = self.depth_width
-        m.submodules.input = entry = Slice(self.i.p.shape())
-        wiring.connect(m, wiring.flipped(self.i), entry.i)
-        beat, valid = entry.o.p, entry.o.valid
+        beat, valid, fields, n_now = self._classify(m)
         head = Array(Signal(width - 1, name=f"head{k}") for k in QUEUE)
-        frames = Array(Signal(range(N_FRAMES + 1), name=f"frames{k}") for k in QUEUE)
-        first = Signal(init=1)
-        fields, held = signals("fields held", 5)  # queue and ECN field of the frame
-        n_before = Signal(range(self.max_beats + 1))
-        n_now = Signal(range(self.max_beats + 2))
+        frames = [Signal(range(N_FRAMES + 1), name=f"frames{k}") for k in QUEUE]
+        beyond, above = signals("beyond above", N_QUEUES)  # the limit, the threshold of each queue
         queue, ecn = fields[:3], fields[3:]
-        important = ecn != 0
-        tos = beat.data[8 * IPV4.tos.byte :][:8]
-        at = 8 * ETHERNET.ethertype.byte
-        ethertype = Cat(beat.data[at + 8 : at + 16], beat.data[at : at + 8])
-        depth = Signal(width + 1)
+        long, ends = signals("long ends")
         m.d.comb += [
-            entry.o.ready.eq(1),
-            n_now.eq(Mux(first, 1, n_before + 1)),
-            depth.eq(used[queue] + n_now),
-            store.write_en.eq(valid & (n_now <= self.max_beats)),
+            long.eq(n_now > self.max_beats),
+            store.write_en.eq(valid & ~long),
             store.write_addr.eq(Cat((head[queue] + n_now - 1)[: width - 1], queue)),
             store.write_data.eq(Value.cast(beat)),
-            fields.eq(held),
-        ]
-        with m.If(first):
-            m.d.comb += fields.eq(Mux(ethertype == ETHERTYPE_IPV4, Cat(~tos[5:], tos[:2]), CE << 3))
-        with m.If(valid):
-            m.d.sync += [
-                first.eq(beat.last),
-                held.eq(fields),
-                n_before.eq(Mux(n_now > self.max_beats, self.max_beats, n_now)),
-            ]
-
-        ends, commit = signals("ends commit")
-        what = self.event.what
-        above = depth > Array(self.thresholds)[queue]
-        m.d.comb += [
             ends.eq(valid & beat.last & ~beat.bad),
-            what.eq(
-                Mux(above, Mux(ecn == 0, THRESHOLD, Mux(ecn == CE, ENQUEUED, MARKED)), ENQUEUED)
-            ),
             self.event.valid.eq(ends),
             self.event.queue.eq(queue),
-            self.event.important.eq(important),
-            commit.eq(ends & ~what[1]),
+            self.event.important.eq(ecn != 0),
         ]
-        with m.If((depth > self.limit) | (n_now > self.max_beats) | (frames[queue] == N_FRAMES)):
-            m.d.comb += what.eq(LIMIT)
+        with m.If(long | beyond.bit_select(queue, 1)):
+            m.d.comb += self.event.what.eq(LIMIT)
+        with m.Elif(above.bit_select(queue, 1) & (ecn != CE)):
+            m.d.comb += self.event.what.eq(Mux(ecn == 0, THRESHOLD, MARKED))
+
+        told = Signal(waiting[0].i.p.shape(), reset_less=True)  # to those that wait, a cycle later
+        m.d.sync += [
+            told.cells.eq(n_now),
+            told.one.eq(n_now == 1),
+            told.mark.eq(self.event.what == MARKED),
+        ]
         for k in QUEUE:
             mine, gone = Signal(name=f"mine{k}"), Signal(name=f"gone{k}")
+            depth = Signal(width + 1, name=f"depth{k}")
+            stay, stays = signals(f"stay{k} stays{k}", width)
             m.d.comb += [
-                mine.eq(commit & (queue == k)),
+                depth.eq(used[k] + n_now),
+                beyond[k].eq((depth > self.limit) | frames[k][-1]),
+                above[k].eq(depth > self.thresholds[k]),
+                mine.eq(ends & (queue == k) & ~long & ~beyond[k] & ~(above[k] & (ecn == 0))),
                 gone.eq(self.dequeued.valid & (self.dequeued.queue == k)),
-                waiting[k].i.valid.eq(mine),
-                waiting[k].i.p.cells.eq(n_now),
-                waiting[k].i.p.mark.eq(what == MARKED),
+                stay.eq(used[k] - Mux(gone, freed, 0)),
+                stays.eq(frames[k] - gone),
+                waiting[k].i.p.eq(told),
             ]
             m.d.sync += [
-                head[k].eq(head[k] + Mux(mine, n_now, 0)),
-                used[k].eq(used[k] + Mux(mine, n_now, 0) - Mux(gone, freed, 0)),
-                frames[k].eq(frames[k] + mine - gone),
+                waiting[k].i.valid.eq(mine),
+                used[k].eq(Mux(mine, stay + n_now, stay)),
+                frames[k].eq(Mux(mine, stays + 1, stays)),
             ]
+            with m.If(mine):
+                m.d.sync += head[k].eq(head[k] + n_now)
 
     def _read(self, m, store, waiting, freed):
         """Between frames the lowest queue that has one is taken; marks are set on the way out."""
@@ -178,36 +192,49 @@ class EgressQueues(wiring.Component):
         queue = Signal(3)
         cells, left = signals("cells left", width)
         mark = Signal()
-        first, issue, final, load = signals("first issue final load")
+        first, issue, final, free = signals("first issue final free")  # final: of the last beat
         credits = Signal(N_CREDITS, init=-1)
         refund = Signal()
-        any_ = Cat(w.o.valid for w in waiting).any()
         m.d.comb += [
             issue.eq(busy & credits[0]),
-            final.eq(left == 1),
-            load.eq(any_ & (~busy | (issue & final))),
+            free.eq(~busy | (issue & final)),
             store.read_addr.eq(Cat(tail[queue], queue)),
+            refund.eq(prefetch.o.valid & prefetch.o.ready),
+        ]
+        m.d.sync += [
             self.dequeued.valid.eq(issue & final),
             self.dequeued.queue.eq(queue),
             freed.eq(cells),
-            refund.eq(prefetch.o.valid & prefetch.o.ready),
         ]
         with m.If(issue):
-            m.d.sync += [left.eq(left - 1), first.eq(0), tail[queue].eq(tail[queue] + 1)]
+            m.d.sync += [
+                left.eq(left - 1),
+                final.eq(left == 2),
+                first.eq(0),
+                tail[queue].eq(tail[queue] + 1),
+            ]
             with m.If(final):
                 m.d.sync += busy.eq(0)
-        with m.If(load):
-            m.d.sync += [busy.eq(1), first.eq(1)]
-            for k in reversed(QUEUE):
-                entry = waiting[k].o
-                with m.If(entry.valid & ~Cat(w.o.valid for w in waiting[:k]).any()):
-                    m.d.comb += entry.ready.eq(1)
-                    m.d.sync += [
-                        queue.eq(k),
-                        cells.eq(entry.p.cells),
-                        left.eq(entry.p.cells),
-                        mark.eq(entry.p.mark),
-                    ]
+        lowest = Signal(N_QUEUES)
+        taken = Signal(waiting[0].o.p.shape())
+        for k in QUEUE:
+            m.d.comb += [
+                lowest[k].eq(waiting[k].o.valid & ~Cat(w.o.valid for w in waiting[:k]).any()),
+                waiting[k].o.ready.eq(free & lowest[k]),
+            ]
+        m.d.comb += Value.cast(taken).eq(
+            reduce(or_, (Mux(lowest[k], Value.cast(waiting[k].o.p), 0) for k in QUEUE))
+        )
+        with m.If(free & lowest.any()):
+            m.d.sync += [
+                busy.eq(1),
+                first.eq(1),
+                queue.eq(reduce(or_, (Mux(lowest[k], k, 0) for k in QUEUE))),
+                cells.eq(taken.cells),
+                left.eq(taken.cells),
+                final.eq(taken.one),
+                mark.eq(taken.mark),
+            ]
         with m.If(issue & ~refund):
             m.d.sync += credits.eq(credits[1:])
         with m.Elif(refund & ~issue):
@@ -264,14 +291,15 @@ class EgressQueues(wiring.Component):
         read = counts.read_port(domain="comb")
         add = counts.read_port(domain="comb")
         write = counts.write_port()
-        place = Cat(self.event.what, self.event.queue, self.event.important)
+        event = delayed(m, self.event, 1, name="event")
+        place = Cat(event.what, event.queue, event.important)
         clear = setting(m, 7, "clear")  # 64: all are 0
         m.d.sync += clear.eq(clear + ~clear[-1])
         m.d.comb += [
             read.addr.eq(self.count_addr),
             self.count.eq(read.data),
             add.addr.eq(place),
-            write.en.eq(self.event.valid | ~clear[-1]),
+            write.en.eq(event.valid | ~clear[-1]),
             write.addr.eq(Mux(clear[-1], place, clear[:6])),
             write.data.eq(Mux(clear[-1], add.data + 1, 0)),
         ]

@@ -51,12 +51,11 @@ def ruled_queues(m, n_bytes: int, own_beats: int, port) -> EgressQueues:
     """
     queues = EgressQueues(n_bytes, queue_beats=queue_beats(own_beats), max_beats=own_beats)
     most, rules = most_beats(own_beats), port.rules
-    limit = Signal(16)
-    m.d.comb += [
+    limit = Signal(16, init=most)
+    m.d.comb += [queues.count_addr.eq(port.shown), port.count.eq(queues.count)]
+    m.d.sync += [
         limit.eq(Mux((rules.limit == 0) | (rules.limit > most), most, rules.limit)),
         queues.limit.eq(limit),
-        queues.count_addr.eq(port.shown),
-        port.count.eq(queues.count),
         *(
             queues.thresholds[k].eq(Mux((at == 0) | (at > limit), limit, at))
             for k, at in enumerate(rules.thresholds)

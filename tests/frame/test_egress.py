@@ -144,7 +144,7 @@ def test_rate_and_latency():
     assert gaps[: len(gaps) // 2].max() <= 12  # waits for whole frames to come in only
     one = frames[:1]
     _, run = play(32, one)
-    assert run.taken["o"][0] - run.taken["i"][-1] == 9
+    assert run.taken["o"][0] - run.taken["i"][-1] == 11
     _, run = play(32, frames[:1] * 6, stalls={"o": ([0] * 60, 1)})
     np.testing.assert_array_equal(np.diff(run.taken["o"]), 1)
 
