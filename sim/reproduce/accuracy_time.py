@@ -174,9 +174,9 @@ def run(quick, say, trained=trained, model="mlp"):
             f"published: nobody on this network, {model}; faster than all without the papers' "
             f"codecs holds, of which the best is {best}{' on a ring' * (best != BASE)}. {n_seeds} "
             f"seeds, {epochs} epochs, 10 GbE, compute calibrated; range: over {BASE}, a ring of "
-            f"hosts in FP32, BF16 and PowerSGD, and compute that makes worker-aggregator wait for "
-            f"{100 * COMPUTE_SHARES[0]:g} to {100 * COMPUTE_SHARES[-1]:g} % of its step, not "
-            f"{100 * SHARE:g} %; losses of {100 * LOSS:g} % where the name says so",
+            f"hosts in FP32, BF16, FP16 and PowerSGD, and compute that makes worker-aggregator "
+            f"wait for {100 * COMPUTE_SHARES[0]:g} to {100 * COMPUTE_SHARES[-1]:g} % of its step, "
+            f"not {100 * SHARE:g} %; losses of {100 * LOSS:g} % where the name says so",
         )  # fmt: skip
     columns = [c for t in targets for c in (f"s to {100 * t:.3g} %", "+-")]
     result.tables.append(
