@@ -34,9 +34,10 @@ def _starts(n_parts):
 class LevelTable(wiring.Component):
     """Passes beats as they are, or looks up indices: of 4 bits each beat becomes two.
 
-    Latency 1 cycle; 1 beat of output per cycle. Indices are most significant first in their byte,
-    one level per byte comes out, in the same order. Levels are looked up in LUT RAM, as a choice of
-    16 each takes 30 times as many LUT; 16 of them are written over and over, a level a cycle.
+    Latency 1 cycle, 2 with indices of 2 to 8 bits; 1 beat of output per cycle. Indices are most
+    significant first in their byte, one level per byte comes out, in the same order. Levels are
+    looked up in LUT RAM, as a choice of 16 each takes 30 times as many LUT; 16 of them are written
+    over and over, a level a cycle.
 
     Where sums are wide, each level has two bytes, the first of them 0, and a beat of indices
     becomes twice as many; three beats of sums of 12 bits become four of 16.
@@ -122,7 +123,6 @@ class LevelTable(wiring.Component):
             n_parts.eq(Mux(i.p.expand, Mux(wide, bits, bits << 1), Mux(twelve, 12, WHOLE))),
             after.eq(at + n_parts),
             ends.eq(Mux(first, ~fits, whole)),  # of two beats out of the first one, or none
-            ready.eq(o.ready | ~o.valid),
             i.ready.eq(ready & ends),
         ]
         with m.If(ready & i.valid):
@@ -134,24 +134,41 @@ class LevelTable(wiring.Component):
             if split:
                 with m.If(ends):
                     m.d.sync += before.eq(now)
-        levels = []
+        many = len(self.sizes) > 1
+        chosen = []
         for k in range(n):
             fields = [_first_highest(indices, k, size) for size in self.sizes]
-            choice = Array(fields)[bits - self.sizes[0]] if len(fields) > 1 else fields[0]
-            levels.append(level(choice))
-        kinds, kind = [i.p.data, Cat(levels)], i.p.expand
+            chosen.append(Array(fields)[bits - self.sizes[0]] if many else fields[0])
+        parts = {
+            "valid": i.valid,
+            "last": i.p.last & ends,
+            "data": i.p.data,
+            "kind": Cat(i.p.expand, Mux(i.p.expand, wide, twelve)) if self.wide else i.p.expand,
+            **{f"chosen{k}": field for k, field in enumerate(chosen)},
+        }
+        if self.wide:
+            parts["sums"] = Signal(6 * n, name="sums_now")
+            m.d.comb += parts["sums"].eq(_window(at, both, {12}))
+        leaves = o.ready | ~o.valid
+        if many:  # which field, and what level it stands for: in a cycle each
+            held = {name: Signal.like(part, name=name) for name, part in parts.items()}
+            m.d.comb += ready.eq(leaves | ~held["valid"])
+            with m.If(ready):
+                m.d.sync += [held[name].eq(part) for name, part in parts.items()]
+            parts = held
+        else:
+            m.d.comb += ready.eq(leaves)
+        levels = [level(parts[f"chosen{k}"]) for k in range(n)]
+        kinds = [parts["data"], Cat(levels)]
         if self.wide:  # one choice of four, and no choice behind another
-            sums = Signal(6 * n)
-            m.d.comb += sums.eq(_window(at, both, {12}))
-            words = [_first_highest(sums, k, 12) for k in range(n // 2)]
+            words = [_first_highest(parts["sums"], k, 12) for k in range(n // 2)]
             kinds.append(Cat(Cat(word[8:], Const(0, 4), word[:8]) for word in words))
             kinds.append(Cat(Cat(Const(0, 8), one) for one in levels[: n // 2]))
-            kind = Cat(i.p.expand, Mux(i.p.expand, wide, twelve))
-        with m.If(ready):
+        with m.If(leaves):
             m.d.sync += [
-                o.valid.eq(i.valid),
-                o.p.data.eq(_choice(kind, kinds)),
-                o.p.last.eq(i.p.last & ends),
+                o.valid.eq(parts["valid"]),
+                o.p.data.eq(_choice(parts["kind"], kinds)),
+                o.p.last.eq(parts["last"]),
             ]
         return m
 
