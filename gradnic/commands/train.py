@@ -152,6 +152,8 @@ def settings(codec, seed, *, exponent, mode, prescale, bits, granularity, clippe
     own = {"rescale": rescale, "seed": seed}
     if codec != "thc-partial":
         own["loss"] = drop
+    if drop and codec in ("inceptionn", "truncated"):
+        own["random"] = True  # a share of a hop's few packets, rounded down, may be none
     if codec == "truncated":
         own["bits"] = cut
     if codec == "inceptionn":

@@ -98,7 +98,7 @@ class EgressQueues(wiring.Component):
         waiting = [FIFO(entry, N_FRAMES, never_full=True) for _ in QUEUE]
         for k, queue in enumerate(waiting):
             m.submodules[f"waiting{k}"] = queue
-        used = Array(Signal(width, name=f"used{k}") for k in QUEUE)
+        used = [Signal(width, name=f"used{k}") for k in QUEUE]
         freed = Signal(width)  # beats that leave a queue in this cycle
         self._write(m, store, waiting, used, freed)
         self._read(m, store, waiting, freed)
@@ -160,13 +160,15 @@ class EgressQueues(wiring.Component):
             told.one.eq(n_now == 1),
             told.mark.eq(self.event.what == MARKED),
         ]
+        # Each queue judges by itself: no choice of a queue stands before its own registers.
         for k in QUEUE:
             mine, gone = Signal(name=f"mine{k}"), Signal(name=f"gone{k}")
             depth = Signal(width + 1, name=f"depth{k}")
-            stay, stays = signals(f"stay{k} stays{k}", width)
+            stay = Signal(width, name=f"stay{k}")
+            stays = Signal.like(frames[k], name=f"stays{k}")
             m.d.comb += [
                 depth.eq(used[k] + n_now),
-                beyond[k].eq((depth > self.limit) | frames[k][-1]),
+                beyond[k].eq((depth > self.limit) | (frames[k] == N_FRAMES)),
                 above[k].eq(depth > self.thresholds[k]),
                 mine.eq(ends & (queue == k) & ~long & ~beyond[k] & ~(above[k] & (ecn == 0))),
                 gone.eq(self.dequeued.valid & (self.dequeued.queue == k)),

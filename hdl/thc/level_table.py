@@ -71,7 +71,8 @@ class LevelTable(wiring.Component):
         if bits not in (4, 8):
             raise ValueError(f"bits must be 4 or 8, not {bits!r}")
         self.n_bytes, self.wide = n_bytes, wide
-        self.sizes = (4,) if bits == 4 else range(2, 9)
+        self.many = bits == 8
+        self.sizes = range(2, 9) if self.many else (4,)
         shape = data.StructLayout(
             {"data": 8 * n_bytes, "last": 1, "expand": 1} | ({"plain": 1} if wide else {})
         )
@@ -92,7 +93,7 @@ class LevelTable(wiring.Component):
         i, o, n = self.i, self.o, self.n_bytes
         level = self._table(m)
         bits = Const(4)
-        if len(self.sizes) > 1:
+        if self.many:
             bits = Signal(4, name="bits_held")
             m.d.sync += bits.eq(self.bits)
         wide = Const(0, 1)
@@ -104,7 +105,7 @@ class LevelTable(wiring.Component):
             m.d.comb += twelve.eq(~i.p.expand & ~i.p.plain & (code == 1))
         # what the next beat out is made of, in parts of the beats in, bits in order of the stream
         now = reversed_bits(i.p.data)
-        split = self.wide or len(self.sizes) > 1  # what becomes a beat may come in two
+        split = self.wide or self.many  # what becomes a beat may come in two
         before = Signal(8 * n, name="before", reset_less=True) if split else Const(0, 8 * n)
         at = Signal(5, init=WHOLE)
         after = Signal(6)
@@ -118,7 +119,7 @@ class LevelTable(wiring.Component):
         indices = Signal(8 * n)
         m.d.comb += indices.eq(_window(at, both, widths))
         beyond = after + (n_parts << 1)  # where the beat after the next one ends
-        fits = i.p.expand if len(self.sizes) == 1 else i.p.expand & (wide | (bits <= 4))
+        fits = i.p.expand & (wide | (bits <= 4)) if self.many else i.p.expand
         m.d.comb += [
             n_parts.eq(Mux(i.p.expand, Mux(wide, bits, bits << 1), Mux(twelve, 12, WHOLE))),
             after.eq(at + n_parts),
@@ -134,11 +135,10 @@ class LevelTable(wiring.Component):
             if split:
                 with m.If(ends):
                     m.d.sync += before.eq(now)
-        many = len(self.sizes) > 1
         chosen = []
         for k in range(n):
             fields = [_first_highest(indices, k, size) for size in self.sizes]
-            chosen.append(Array(fields)[bits - self.sizes[0]] if many else fields[0])
+            chosen.append(Array(fields)[bits - self.sizes[0]] if self.many else fields[0])
         parts = {
             "valid": i.valid,
             "last": i.p.last & ends,
@@ -150,7 +150,7 @@ class LevelTable(wiring.Component):
             parts["sums"] = Signal(6 * n, name="sums_now")
             m.d.comb += parts["sums"].eq(_window(at, both, {12}))
         leaves = o.ready | ~o.valid
-        if many:  # which field, and what level it stands for: in a cycle each
+        if self.many:  # which field, and what level it stands for: in a cycle each
             held = {name: Signal.like(part, name=name) for name, part in parts.items()}
             m.d.comb += ready.eq(leaves | ~held["valid"])
             with m.If(ready):
@@ -174,12 +174,11 @@ class LevelTable(wiring.Component):
 
     def _table(self, m):
         """A function of an index: its level."""
-        many = len(self.sizes) > 1
         m.submodules.table = table = memory.Memory(
-            shape=8, depth=256 if many else 16, init=[], attrs={"ram_style": "distributed"}
+            shape=8, depth=256 if self.many else 16, init=[], attrs={"ram_style": "distributed"}
         )
         write = table.write_port()
-        if many:
+        if self.many:
             m.d.comb += [
                 write.en.eq(self.write.enable),
                 write.addr.eq(self.write.index),

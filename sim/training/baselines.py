@@ -228,7 +228,7 @@ class TreeThc(Thc):
         n_packets = -(-n_values // self.packet)
         tree = np.arange(n_packets) * len(self.parents) // n_packets
         up = self.parents[tree].T  # (n_workers, n_packets)
-        sent = super().arrivals(n_packets * self.packet)[:, :: self.packet] | (up < 0)
+        sent = self.packets(n_packets) | (up < 0)
         arrived, at = sent.copy(), up
         while (at >= 0).any():  # all of a path from a worker to its root must hold
             arrived &= np.take_along_axis(sent, np.maximum(at, 0), axis=0) | (at < 0)

@@ -16,7 +16,13 @@ def test_rows_name_constants_and_their_units():
     result = CliRunner().invoke(cli.cli, ["bench", "host", "--rounds", "1", "--json", "-"])
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
-    assert [row["name"] for row in rows] == list(host_rates.MEASURES)
+    assert [row["name"] for row in rows] == [
+        "host.add",
+        "host.lookup",
+        "host.powersgd.encode",
+        "host.powersgd.decode",
+        "host.message",
+    ]
     for row in rows:
         assert row["value"] > 0
         assert (row["taken"], row["unit"]) == (

@@ -167,6 +167,19 @@ def test_mistakes(words, said):
     assert said in run.output + str(run.exception)
 
 
+@pytest.mark.parametrize("codec", ["inceptionn", "truncated"])
+def test_a_small_share_of_a_rings_packets_is_lost_too(codec):
+    """Ten workers send blocks of 70 packets: 1 % of them, rounded down, would be none."""
+    words = ["train", "--codec", codec, "--workers", "10", "--epochs", "1", "--json", "-"]
+
+    def nmse(*more):
+        run = CliRunner().invoke(cli.cli, [*words, *more])
+        assert run.exit_code == 0, run.output
+        return json.loads(run.stdout)["runs"][0]["epochs"][0]["nmse"]
+
+    assert nmse("--drop", "0.01") > 1.2 * nmse()
+
+
 def test_epochs_are_checked():
     with pytest.raises(ValueError, match="epochs must be at least 1, not 0"):
         train.run("none", epochs=0)
