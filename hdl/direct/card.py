@@ -273,19 +273,16 @@ class FlitCard(wiring.Component):
         message = scheduler.issues
         held = Signal(scheduler.issues.p.shape(), reset_less=True)
         left = Signal(len(held.sends))  # sends that are not with their port yet
+        rest = Signal.like(left)  # of them, without the first
+        comes = Signal.like(left)  # of the message on offer
         terminal = Signal()
-        m.submodules.peers = peers = memory.Memory(
-            shape=Peer(self.n_ports),
-            depth=2**self.layout.peer,
-            init=[],
-            attrs={"ram_style": "distributed"},
-        )
-        read = filled(m, peers, self.peer_en, self.peer_addr, self.peer)
-        first = Signal.like(left)
-        m.d.comb += first.eq(left & ~(left - 1)[: len(left)])
-        for k, one in enumerate(first):
-            with m.If(one):
-                m.d.comb += read.addr.eq(held.sends[k].peer)
+        m.d.comb += [
+            rest.eq(left & (left - 1)),
+            comes.eq(Mux(message.p.terminal, 0, Cat(s.valid for s in message.p.sends))),
+        ]
+        opening, following = self._first_peers(m, (comes, message.p.sends), (rest, held.sends))
+        to_port = Signal(self.n_ports)  # the first of what is left
+        route = Signal(Peer(self.n_ports)["route"].shape, reset_less=True)
         Order = data.StructLayout({"job": Job(self.layout, self.n_chunks), "head": FlitHead})
         order = Signal(Order)
         m.d.comb += [
@@ -293,11 +290,10 @@ class FlitCard(wiring.Component):
             order.job.count.eq(held.count + 1),
             *same(order.head, held, "gather flow step rank first"),
             order.head.count.eq(held.count + 1),
-            order.head.route.eq(read.data.route),
+            order.head.route.eq(route),
         ]
         sizes = {"n_chunks": self.n_chunks, "n_words": self.n_words} if self.coded else None
         taken, closed = signals("taken closed")
-        to_port = [left.any() & (read.data.port == k) for k in range(self.n_ports)]
         idles = []
         for k in range(self.n_ports):
             m.submodules[f"orders{k}"] = orders = FIFO(Order, N_JOBS, bypass=True)
@@ -332,17 +328,39 @@ class FlitCard(wiring.Component):
             terminals.i.p.eq(order.job),
             terminals.i.valid.eq(terminal),
             closed.eq(~left.any() & ~terminal),
-            message.ready.eq(closed | (taken & (left == first)) | (terminal & terminals.i.ready)),
+            message.ready.eq(closed | (taken & ~rest.any()) | (terminal & terminals.i.ready)),
         ]
         with m.If(taken):
-            m.d.sync += left.eq(left & ~first)
+            m.d.sync += [left.eq(rest), Cat(to_port, route).eq(following)]
         with m.If(terminal & terminals.i.ready):
             m.d.sync += terminal.eq(0)
         with m.If(message.valid & message.ready):
             m.d.sync += [
                 held.eq(message.p),
                 terminal.eq(message.p.terminal),
-                left.eq(Mux(message.p.terminal, 0, Cat(s.valid for s in message.p.sends))),
+                left.eq(comes),
+                Cat(to_port, route).eq(opening),
             ]
         m.d.sync += scheduler.idle.eq(Cat(idles))
         return Cat(idles).all()
+
+    def _first_peers(self, m, *messages):
+        """Port, one-hot, and route of the first of the sends that are marked, in each message."""
+        m.submodules.peers = peers = memory.Memory(
+            shape=Peer(self.n_ports),
+            depth=2**self.layout.peer,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        reads = (
+            filled(m, peers, self.peer_en, self.peer_addr, self.peer),
+            peers.read_port(domain="comb"),
+        )
+        result = []
+        for (marked, sends), read in zip(messages, reads, strict=True):
+            for one, send in zip(marked & ~(marked - 1)[: len(marked)], sends, strict=True):
+                with m.If(one):
+                    m.d.comb += read.addr.eq(send.peer)
+            ports = [marked.any() & (read.data.port == k) for k in range(self.n_ports)]
+            result.append(Cat(*ports, read.data.route))
+        return result

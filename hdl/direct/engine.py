@@ -141,7 +141,10 @@ class FlitEngine(wiring.Component):
     def _merge(self, m, slot):
         """The last slot adds contributions ahead of their row, and writes the sums back."""
         m.submodules.book = self.book = book = MergeBook(
-            n_chunks=self.n_chunks, n_words=self.n_words, rank_width=self.layout.wait
+            n_chunks=self.n_chunks,
+            n_words=self.n_words,
+            rank_width=self.layout.wait,
+            n_asks=self.n_ports + 1,
         )
         m.d.comb += [
             *same(book, self, "entry_en entry_addr entry running landed"),
@@ -166,31 +169,33 @@ class FlitEngine(wiring.Component):
     def _find(self, m, slots):
         """Addresses of a chunk and its contributions: one slot after the other, 4 cycles.
 
-        Asks again for a chunk to which a contribution is being added ahead of the row.
+        Asks again for a chunk to which a contribution is being added ahead of the row. The book
+        is read for all slots at once, so that it does not wait for whose turn it is.
         """
         read = entries_of(m, self)
         book, merging = self.book, slots[-1]
         grant = round_robin(m, Cat(s.asks for s in slots), 1, name="find")
         chunk = Signal(bits(self.n_chunks - 1))
-        plain = Signal()
-        settled = Signal()
         m.d.comb += [
             chunk.eq(select(grant, [s.chunk for s in slots])),
-            plain.eq(select(grant, [s.wait == 0 for s in slots])),
             read.addr.eq(chunk),
-            book.ask.eq(chunk),
-            settled.eq(grant[-1] | plain | book.settled),
+            *(ask.eq(s.chunk) for ask, s in zip(book.asks, slots[:-1], strict=True)),
         ]
-        for slot, got in zip(slots, grant, strict=True):
-            with m.If(got & settled):
+        plain = [s.wait == 0 for s in slots[:-1]]
+        known = zip(plain, book.settled, strict=True)
+        finds = Signal(len(slots))
+        m.d.comb += finds.eq(grant & Cat(*(p | settled for p, settled in known), 1))
+        for slot, found in zip(slots, finds, strict=True):
+            with m.If(found):
                 m.d.sync += slot.asks.eq(0)
         asked = Signal(len(slots))
         base = Signal(bits(self.n_words), reset_less=True)
         lowest = Signal(self.layout.wait, reset_less=True)
+        merged = zip(plain, book.n_merged, strict=True)
         m.d.sync += [
-            asked.eq(Mux(settled, grant, 0)),
+            asked.eq(finds),
             base.eq(read.data.base),
-            lowest.eq(Mux(grant[-1], merging.lowest, Mux(plain, 0, book.n_merged))),
+            lowest.eq(select(grant, [*(Mux(p, 0, n) for p, n in merged), merging.lowest])),
         ]
         chunk = delayed(m, chunk, 1, name="found_chunk")
         width = bits(self.n_words)

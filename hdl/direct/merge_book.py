@@ -26,6 +26,8 @@ class MergeBook(wiring.Component):
     Parameters
     ----------
     n_chunks, n_words, rank_width : int
+    n_asks : int
+        Chunks that are asked for at once.
 
     Members
     -------
@@ -38,13 +40,14 @@ class MergeBook(wiring.Component):
     jobs : Out(stream.Signature({chunk, rank}))
     merged : In({valid, chunk, rank})
         The last word of this job's sums is in memory.
-    ask : In(chunk)
-    n_merged, settled : Out(rank), Out(1)
+    asks : array of In(chunk), n_asks
+    n_merged, settled : arrays of Out(rank) and Out(1), n_asks
         Contributions that are in the chunk's own words; none is picked and not yet there.
     """
 
-    def __init__(self, *, n_chunks: int, n_words: int, rank_width: int) -> None:
+    def __init__(self, *, n_chunks: int, n_words: int, rank_width: int, n_asks: int) -> None:
         self.n_chunks, self.n_words, self.rank_width = n_chunks, n_words, rank_width
+        self.n_asks = n_asks
         chunk = bits(n_chunks - 1)
         job = data.StructLayout({"chunk": chunk, "rank": rank_width})
         event = data.StructLayout({"valid": 1, "chunk": chunk, "rank": rank_width})
@@ -58,9 +61,9 @@ class MergeBook(wiring.Component):
                 "landed": In(event),
                 "jobs": Out(stream.Signature(job)),
                 "merged": In(event),
-                "ask": In(chunk),
-                "n_merged": Out(rank_width),
-                "settled": Out(1),
+                "asks": In(chunk).array(n_asks),
+                "n_merged": Out(rank_width).array(n_asks),
+                "settled": Out(1).array(n_asks),
             }
         )
 
@@ -120,11 +123,12 @@ class MergeBook(wiring.Component):
             for port in (pick, finish):
                 m.d.comb += [port.en.eq(1), port.addr.eq(sweep), port.data.eq(0)]
 
-        all_picked = picked.read_port(domain="comb")
-        all_done = done.read_port(domain="comb")
-        m.d.comb += [
-            *(port.addr.eq(self.ask) for port in (all_picked, all_done)),
-            self.n_merged.eq(all_done.data),
-            self.settled.eq(all_picked.data == all_done.data),
-        ]
+        for ask, n_merged, settled in zip(self.asks, self.n_merged, self.settled, strict=True):
+            all_picked = picked.read_port(domain="comb")
+            all_done = done.read_port(domain="comb")
+            m.d.comb += [
+                *(port.addr.eq(ask) for port in (all_picked, all_done)),
+                n_merged.eq(all_done.data),
+                settled.eq(all_picked.data == all_done.data),
+            ]
         return m
