@@ -144,12 +144,15 @@ class Landing(wiring.Component):
         final = Signal(16)  # the last chunk that is not empty
         m.d.comb += final.eq(places.live - 1)
         after = Signal(16)
-        m.d.comb += [after.eq(chunk + 1), at.eq(after), rank.eq(message.rank)]
-        m.d.comb += gather.eq(message.gather)
+        m.d.comb += [
+            after.eq(chunk + 1),
+            at.eq(Mux(flit.head, head.first, after)),
+            rank.eq(Mux(flit.head, head.rank, message.rank)),
+            gather.eq(Mux(flit.head, head.gather, message.gather)),
+        ]
         odd = Signal()
         with m.If(takes & flit.head & ~head.more):
-            m.d.comb += [look.eq(1), at.eq(head.first), rank.eq(head.rank), gather.eq(head.gather)]
-            m.d.comb += odd.eq(inside | (head.count == 0))
+            m.d.comb += [look.eq(1), odd.eq(inside | (head.count == 0))]
             m.d.sync += [message.eq(head), inside.eq(1)]
             m.d.sync += last_chunk.eq(head.count <= 1)
         with m.Elif(takes & payload):

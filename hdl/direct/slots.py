@@ -5,13 +5,18 @@ Part of `gradnic.hdl.direct.card`, whose golden model it follows.
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.utils import ceil_log2
 
 from gradnic.interface.schedule_table import bits
 
 BLOCK_FLOATS = 256  # that are read, or added to, in one go: 64 flits for the ports
 ADDING = 17  # cycles from a pass's last read to its last sum
+
+
+def lowest(marks):
+    """One-hot: the first of `marks`, as logic, which is flatter than a subtraction's carry."""
+    return Cat(mark & ~marks[:k].any() if k else mark for k, mark in enumerate(marks))
 
 
 def round_robin(m, requests, go, *, name):
@@ -21,9 +26,9 @@ def round_robin(m, requests, go, *, name):
     ahead = requests & above
     pool = Mux(ahead.any(), ahead, requests)
     grant = Signal(n, name=f"{name}_grant")
-    m.d.comb += grant.eq(pool & ~(pool - 1)[:n])
+    m.d.comb += grant.eq(lowest(pool))
     with m.If(go & requests.any()):
-        m.d.sync += above.eq(~(grant | (grant - 1)[:n]))
+        m.d.sync += above.eq(Cat(grant[: k + 1].any() for k in range(n - 1)) << 1)
     return grant
 
 
