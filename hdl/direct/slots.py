@@ -24,9 +24,8 @@ def round_robin(m, requests, go, *, name):
     n = len(requests)
     above = Signal(n, name=f"{name}_above")  # those after the last one granted
     ahead = requests & above
-    pool = Mux(ahead.any(), ahead, requests)
     grant = Signal(n, name=f"{name}_grant")
-    m.d.comb += grant.eq(lowest(pool))
+    m.d.comb += grant.eq(Mux(ahead.any(), lowest(ahead), lowest(requests)))
     with m.If(go & requests.any()):
         m.d.sync += above.eq(Cat(grant[: k + 1].any() for k in range(n - 1)) << 1)
     return grant
