@@ -36,7 +36,7 @@ def load(tool):
     config = wasmtime.Config()
     config.wasm_exceptions = True
     engine = wasmtime.Engine(config)
-    lock = hashlib.sha1(str(kept).encode()).hexdigest()
+    lock = hashlib.sha1(str(kept).encode()).hexdigest()  # not beside it: that may be read-only
     with FileLock(Path(tempfile.gettempdir()) / f"yowasp-{lock}.lock"):
         try:
             return engine, wasmtime.Module.deserialize_file(engine, str(kept))

@@ -22,7 +22,7 @@ from .engine import FlitEngine, Job
 from .landing import Contributions, Landing, Places
 from .link import Flit, FlitHead, FlitReceiver
 from .port import FlitPort
-from .slots import lowest, round_robin
+from .slots import first_set, round_robin
 
 N_JOBS = 8  # that wait for a port
 
@@ -277,7 +277,7 @@ class FlitCard(wiring.Component):
         comes = Signal.like(left)  # of the message on offer
         terminal = Signal()
         m.d.comb += [
-            rest.eq(left & ~lowest(left)),
+            rest.eq(left & ~first_set(left)),
             comes.eq(Mux(message.p.terminal, 0, Cat(s.valid for s in message.p.sends))),
         ]
         opening, following = self._first_peers(m, (comes, message.p.sends), (rest, held.sends))
@@ -358,7 +358,7 @@ class FlitCard(wiring.Component):
         )
         result = []
         for (marked, sends), read in zip(messages, reads, strict=True):
-            for one, send in zip(lowest(marked), sends, strict=True):
+            for one, send in zip(first_set(marked), sends, strict=True):
                 with m.If(one):
                     m.d.comb += read.addr.eq(send.peer)
             ports = [marked.any() & (read.data.port == k) for k in range(self.n_ports)]

@@ -14,7 +14,7 @@ BLOCK_FLOATS = 256  # that are read, or added to, in one go: 64 flits for the po
 ADDING = 17  # cycles from a pass's last read to its last sum
 
 
-def lowest(marks):
+def first_set(marks):
     """One-hot: the first of `marks`, as logic, which is flatter than a subtraction's carry."""
     return Cat(mark & ~marks[:k].any() if k else mark for k, mark in enumerate(marks))
 
@@ -25,7 +25,7 @@ def round_robin(m, requests, go, *, name):
     above = Signal(n, name=f"{name}_above")  # those after the last one granted
     ahead = requests & above
     grant = Signal(n, name=f"{name}_grant")
-    m.d.comb += grant.eq(Mux(ahead.any(), lowest(ahead), lowest(requests)))
+    m.d.comb += grant.eq(Mux(ahead.any(), first_set(ahead), first_set(requests)))
     with m.If(go & requests.any()):
         m.d.sync += above.eq(Cat(grant[: k + 1].any() for k in range(n - 1)) << 1)
     return grant
