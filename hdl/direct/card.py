@@ -352,10 +352,9 @@ class FlitCard(wiring.Component):
             init=[],
             attrs={"ram_style": "distributed"},
         )
-        reads = (
-            filled(m, peers, self.peer_en, self.peer_addr, self.peer),
-            peers.read_port(domain="comb"),
-        )
+        first_read = filled(m, peers, self.peer_en, self.peer_addr, self.peer)
+        second_read = peers.read_port(domain="comb")
+        reads = first_read, second_read
         result = []
         for (marked, sends), read in zip(messages, reads, strict=True):
             for one, send in zip(first_set(marked), sends, strict=True):
