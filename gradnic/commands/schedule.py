@@ -77,12 +77,11 @@ def topology_options(function):
                 metavar="A-B",
                 help="That is down, both ways; may repeat.",
             ),
-            option(
-                "--dead-node dead_nodes",
-                q.NODE,
-                help="That is down, with its links; may repeat.",
+            click.option(
+                "--dead-node",
+                "dead_nodes",
+                help="That is down, with its links, by number or by its file's name; may repeat.",
                 multiple=True,
-                callback=q.once,
                 metavar="V",
             ),
         ]
@@ -101,18 +100,9 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
     """
     if spelling is None:
         raise click.UsageError("Missing option '--topology'")
-    pairs = []
-    for text in dead_links:
-        a, _, b = text.partition("-")
-        try:
-            pairs.append((whole(a), whole(b)))
-        except ValueError:
-            raise click.UsageError(f"--dead-link must be A-B, not {text!r}") from None
-    if found := q.repeated([sorted(pair) for pair in pairs]):  # dead in both directions
-        raise click.UsageError(f"--dead-link names {'-'.join(map(str, found[0]))} twice")
     q.only_with(algorithm == "multitree", "--algorithm multitree", "rule", "order")
     topology = topologies.parse(spelling, ports=ports, in_network=True)
-    topology = topology.without(pairs, dead_nodes)
+    topology = _without(topology, dead_links, dead_nodes)
     q.only_with(name in ROOTED, f"--collective {' or '.join(ROOTED)}", "root")
     if root >= topology.n_nodes:
         raise click.UsageError(f"--root must be 0 to {topology.n_nodes - 1}, not {root}")
@@ -134,6 +124,36 @@ def make(spelling, algorithm, ports, chunks, seed, rule, order, dead_links, dead
             schedule = build(topology, algorithm, chunks=chunks, **options)
     schedule = of_all_reduce(schedule, name, root=root)
     return topology, schedule, time.process_time() - begin, tries
+
+
+def _vertex(topology, text):
+    """The vertex of this number or, in files that have names, of this name; else None."""
+    try:
+        return whole(text)
+    except ValueError:
+        return topology.labels.index(text) if text in topology.labels else None
+
+
+def _without(topology, dead_links, dead_nodes):
+    """The topology without these links, of texts A-B, and vertices, of numbers or names."""
+    links, nodes = [], []
+    for text in dead_links:
+        words = text.split("-")  # names may have some, too
+        halves = [("-".join(words[:k]), "-".join(words[k:])) for k in range(1, len(words))]
+        pairs = [(_vertex(topology, a), _vertex(topology, b)) for a, b in halves]
+        meant = [pair for pair in pairs if None not in pair]
+        if len(meant) != 1:
+            raise click.UsageError(f"--dead-link must be A-B, not {text!r}")
+        links += meant
+    for text in dead_nodes:
+        nodes.append(_vertex(topology, text))
+        if nodes[-1] is None:
+            raise click.UsageError(f"--dead-node: {topology.name} has no vertex {text}")
+    if found := q.repeated([sorted(pair) for pair in links]):  # dead in both directions
+        raise click.UsageError(f"--dead-link names {'-'.join(map(str, found[0]))} twice")
+    if found := q.repeated(nodes):
+        raise click.UsageError(f"--dead-node names {found[0]} twice")
+    return topology.without(links, nodes)
 
 
 def show_algorithms(json_file):

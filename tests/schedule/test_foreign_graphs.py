@@ -81,6 +81,25 @@ def test_schedule_tells_the_names_of_numbers(tmp_path):
         assert json.loads(result.read_text())["names"] == names
 
 
+def test_dead_parts_have_numbers_or_names(tmp_path):
+    """Names may have a dash in them: "tor-0-spine" are those of tor-0 and spine."""
+    network, result = tmp_path / "net.txt", tmp_path / "r.json"
+    network.write_text("a tor-0\nb tor-0\nc spine\nc tor-0\nspine tor-0\nswitch tor-0 spine\n")
+    rest = ["a", "b", "c", "tor-0"]
+    for named, numbered, names in (
+        (["--dead-node", "spine"], ["--dead-node", "4"], rest),
+        (["--dead-link", "tor-0-spine"], ["--dead-link", "3-4"], [*rest, "spine"]),
+    ):
+        made = []
+        for parts in named, numbered:
+            schedule = ["--topology", f"file:{network}", "--algorithm", "ring", *parts]
+            words = ["schedule", *schedule, "--json", str(result)]
+            assert CliRunner().invoke(cli.cli, words).exit_code == 0
+            made.append(json.loads(result.read_text()) | {"seconds_to_build": None})
+        assert made[0] == made[1]
+        assert made[0]["names"] == names
+
+
 def test_graphml_defaults_count_where_nothing_is_said(tmp_path):
     text = GRAPHML.replace('attr.type="double" />', 'attr.type="double"><default>2</default></key>')
     text = text.replace('attr.type="boolean" />', 'attr.type="boolean"><default>0</default></key>')
