@@ -1,6 +1,7 @@
 """Seeds of a job's dice and signs, as a THC worker derives them.
 
-Part of `gradnic.hdl.offload.thc_pass`; golden model: `gradnic.models.thc.shared_random`.
+Golden model: `gradnic.models.offload.thc_keys`. A pass of a THC job has one of its own or is lent
+the keys.
 """
 
 from amaranth.hdl import Cat, Module, Signal

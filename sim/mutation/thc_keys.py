@@ -2,9 +2,11 @@
 that change by themselves.
 """
 
+from dataclasses import astuple
+
 import numpy as np
 from gradnic.hdl.offload.thc_keys import ThcKeys
-from gradnic.models.thc import shared_random as golden
+from gradnic.models.offload.thc_keys import keys
 
 from .upset import UPSET, Upset
 
@@ -20,14 +22,6 @@ WIDTHS = {"seed": 32, "gen": 16, "node": 8, "tensor": 16}
 def component():
     """The circuit under mutation, and what changes its keys."""
     return Upset(ThcKeys(dice=True), KEYS)
-
-
-def keys(seed, gen, node, tensor):
-    """What a worker makes of these: three words."""
-    none = np.zeros(1, np.uint32)
-    tensor_hash = golden.fmix32(np.uint32(tensor) + none + np.uint32(0x7F4A7C15))
-    both = (golden.key(seed, gen, who) for who in (node, golden.SIGN_WORKER))
-    return [int(word[0]) for word in (*both, tensor_hash)]
 
 
 def test(model):
@@ -51,7 +45,8 @@ def test(model):
                            reset=turn == 0, max_cycles=N_CYCLES, probe_cycles=0)  # fmt: skip
         known = run.traces["known"].astype(bool)
         assert (known == ((cycle >= LATENCY) & (cycle < N_CYCLES - 1))).all(), "known"
-        for k, ((name, comes), word) in enumerate(zip(KEYS.items(), keys(**job), strict=True)):
+        words = astuple(keys(**job))
+        for k, ((name, comes), word) in enumerate(zip(KEYS.items(), words, strict=True)):
             found = run.traces[name].astype(np.int64)
             other = word ^ (1 << bit >> 32 * k) & 0xFFFFFFFF
             want = np.select([cycle < comes, cycle <= at], [found[0], word], other)

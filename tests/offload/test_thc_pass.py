@@ -17,7 +17,6 @@ from amaranth.lib.wiring import In, Out
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 from gradnic.hdl.offload.thc_encode_pass import EncodePass
-from gradnic.hdl.offload.thc_keys import ThcKeys
 from gradnic.hdl.offload.thc_memory import BlockReader, BurstWriter, Pad
 from gradnic.hdl.offload.thc_pass import PassJob, ThcCell, ThcRules, in_half_beats
 from gradnic.models.thc import Worker
@@ -180,29 +179,6 @@ def test_a_residual_whose_queues_change_is_not_written_wrongly(queue):
         return EncodePass(16, 32, block=64, feedback=True)
 
     _stops(make, ports, queue, "tail", 0, 400, settings, 800)
-
-
-@pytest.mark.parametrize("name", ["random_key", "sign_key", "tensor_hash"])
-def test_a_bit_of_the_keys_that_changes_is_told(name):
-    part = ThcKeys(dice=True)
-
-    async def bench(ctx):
-        for turn, bit in enumerate((0, 13, 31)):
-            for field in ("seed", "gen", "node", "tensor"):
-                ctx.set(getattr(part, field), 77 * turn + len(field))
-            ctx.set(part.start, 1)
-            for _ in range(150):
-                assert not ctx.get(part.stray)
-                await ctx.tick()
-            assert ctx.get(part.known)
-            key = getattr(part, name)
-            ctx.set(key, ctx.get(key) ^ 1 << bit)
-            await ctx.tick().repeat(2)
-            assert ctx.get(part.stray)
-            ctx.set(part.start, 0)
-            await ctx.tick().repeat(3)
-
-    amaranth_run.simulate(part, bench)
 
 
 def pauses(rng, share):
