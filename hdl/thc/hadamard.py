@@ -1,7 +1,4 @@
-"""Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble.
-
-Golden model: `gradnic.models.thc.hadamard`.
-"""
+"""Walsh-Hadamard transform as a stream: a block of elements in, its transform out, no bubble."""
 
 from types import SimpleNamespace
 

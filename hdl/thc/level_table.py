@@ -1,7 +1,4 @@
-"""Turns THC indices into levels as they are summed, and sums of 12 bits into 16.
-
-Part of `gradnic.hdl.thc.decoder`, whose golden model it follows.
-"""
+"""Turns THC indices into levels as they are summed, and sums of 12 bits into 16."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

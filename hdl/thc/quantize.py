@@ -1,7 +1,4 @@
-"""Second half of a THC worker's way up: rotated values become indices, by table and dice.
-
-Part of `gradnic.hdl.thc.encoder`, whose golden model it follows.
-"""
+"""Second half of a THC worker's way up: rotated values become indices, by table and dice."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

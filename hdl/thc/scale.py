@@ -1,7 +1,4 @@
-"""First half of a THC worker's way up: floats over their block's norm, as fixed point.
-
-Part of `gradnic.hdl.thc.encoder`, whose golden model it follows.
-"""
+"""First half of a THC worker's way up: floats over their block's norm, as fixed point."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from .worker import hadamard
+from .hadamard import hadamard
 
 Compress = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # of a gradient: its estimate
 

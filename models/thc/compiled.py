@@ -106,7 +106,7 @@ def encode(
 ) -> np.ndarray:
     """Indices of each row, uint8 (n_blocks, B); see `Worker.encode`.
 
-    bits : uint32 (n_blocks, B). factors, offsets : int64 (n_blocks,), see `Worker._factors`.
+    bits : uint32 (n_blocks, B). factors, offsets : int64 (n_blocks,), see `.scale`.
     cells : int32 (g + 1, 3): lower index, its table value times 256, gap to the next value.
     lane_keys : uint32 (64,). random_h1, random_h2, sign_h1 : uint32 (n_blocks,).
     """

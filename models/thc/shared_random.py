@@ -58,7 +58,11 @@ def random_bytes(
 
     n : int, a multiple of 64.
     """
-    k = key(seed, round, worker)
+    return drawn_bytes(key(seed, round, worker), tensor, blocks, n)
+
+
+def drawn_bytes(k: np.ndarray, tensor: int, blocks: np.ndarray, n: int) -> np.ndarray:
+    """`random_bytes` of the worker and round whose key is `k`."""
     h1, h2 = block_hashes(k, tensor, blocks)
     x = step(step(lane_keys(k) + h1[:, None]) + h2[:, None])
     x[x == 0] = GOLDEN

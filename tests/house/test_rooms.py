@@ -61,10 +61,6 @@ ELSEWHERE = {
     "axi/register_bank.py": "serves a map of `gradnic.interface.register_map`, the model of it",
     "direct/card.py": "sums as models/schedule/all_reduce.py does, whatever the link layer",
     "reduction/codec_image.py": "is `gradnic.models.inceptionn.image`",
-    "thc/encoder.py": "one golden worker goes all the way: models/thc/worker.py",
-    "thc/decoder.py": "one golden worker goes all the way: models/thc/worker.py",
-    "thc/norm.py": "one golden worker goes all the way: models/thc/worker.py",
-    "thc/hadamard.py": "one golden worker goes all the way: models/thc/worker.py",
 }
 """Circuits whose model or test has another name, and why."""
 

@@ -2,63 +2,32 @@
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 from gradnic.hdl.thc.level_table import LevelTable, SumPacker
-from gradnic.models.thc import Worker, pack
+from gradnic.models.thc import Worker, level_table, pack
+from gradnic.sim.engine import batch, stimulus
 
-N_BYTES, ELEMS = 16, 256
-
-
-def passed(dut, settings, writes, beats, n_out, rng):
-    """What leaves, [(data, last)], where both sides pause. writes : of levels."""
-    found = []
-
-    async def drive(ctx):
-        for path, value in settings.items():
-            ctx.set(getattr(dut, path), value)
-        for index, level in writes:
-            ctx.set(dut.write, {"enable": 1, "index": index, "level": level})
-            await ctx.tick()
-        if hasattr(dut, "write"):
-            ctx.set(dut.write, {"enable": 0})
-        await ctx.tick().repeat(20)
-        for fields in beats:
-            await ctx.tick().repeat(int(rng.integers(1, 4)))
-            ctx.set(dut.i.payload, fields)
-            ctx.set(dut.i.valid, 1)
-            await ctx.tick().until(dut.i.ready)
-            ctx.set(dut.i.valid, 0)
-
-    async def take(ctx):
-        while len(found) < n_out:
-            ctx.set(dut.o.ready, int(rng.random() < 0.6))
-            _, _, valid, ready, data, last = await ctx.tick().sample(
-                dut.o.valid, dut.o.ready, dut.o.p.data, dut.o.p.last
-            )
-            if valid and ready:
-                found.append((data, last))
-
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(drive)
-    simulator.add_testbench(take)
-    simulator.run_until(1e-2)
-    assert len(found) == n_out
-    return found
+N_BYTES, ELEMS, REPEATS = 16, 256, 3
+STALLS = [{}, {"i": 0.4}, {"o": 0.3}, {"i": 0.5, "o": 0.6}]
+TAKES_OVER = [0] * 20  # cycles in which levels, bits and code are held, and 16 levels written
 
 
-def cut(octets, **fields):
-    """A packet as beats."""
-    stops = range(N_BYTES, len(octets) + 1, N_BYTES)
-    return [
-        {"data": int.from_bytes(octets[k - N_BYTES : k], "little"), "last": k == len(octets)}
-        | fields
-        for k in stops
-    ]
+def packets(model, packets):
+    """Beats of packets, [(octets, fields)], for port ``i``; a ``last`` ends each."""
+    fields = {"last": []} | {name: [] for name in packets[0][1]}
+    for octets, told in packets:
+        n = len(octets) // N_BYTES
+        fields["last"] += [0] * (n - 1) + [1]
+        for name, value in told.items():
+            fields[name] += [value] * n
+    data = np.frombuffer(b"".join(octets for octets, _ in packets), np.uint8)
+    return model.pack("i", data=data.reshape(-1, N_BYTES), **fields)
 
 
-def joined(beats):
-    return b"".join(data.to_bytes(N_BYTES, "little") for data, _ in beats)
+def leaving(model, packets):
+    """Beats that port ``o`` must give."""
+    last = np.concatenate([np.eye(1, n, n - 1) for n in (len(p) // N_BYTES for p in packets)], 1)
+    data = np.frombuffer(b"".join(packets), np.uint8).reshape(-1, N_BYTES)
+    return model.pack("o", data=data, last=last[0].astype(int))
 
 
 @pytest.mark.parametrize(
@@ -66,38 +35,73 @@ def joined(beats):
     [(8, None), (12, None), (16, None), (8, 2), (16, 3), (12, 5), (8, 7), (16, 8)],
 )
 def test_indices_become_levels_and_sums_become_as_wide(w, b):
-    rng = np.random.default_rng(w)
-    inside, code = (8 if w == 8 else 16), (8, 12, 16).index(w)
+    rng = stimulus.rng("level table", w, b)
     size = b or 4
     table = Worker(1, 0, b=size, g=254).table
     indices, sums = rng.integers(0, 1 << size, ELEMS), rng.integers(0, 1 << w, ELEMS)
-    sums[:4] = 0, (1 << w) - 1, 1, 1 << (w - 1)
-    beats, want = [], b""
-    for _ in range(2):
-        plain = pack(indices, size)
-        for octets, fields, wide in (
-            (plain, {"expand": 1, "plain": 0}, pack(table[indices], inside)),
-            (pack(sums, w), {"expand": 0, "plain": 0}, pack(sums, inside)),
-            (plain, {"expand": 0, "plain": 1}, plain),
-        ):
-            beats += cut(octets, **fields)
-            want += wide
-    dut, settings = LevelTable(N_BYTES, wide=True, bits=8 if b else 4), {"code": code}
-    settings |= {"bits": b} if b else {"levels": table.tolist()}
-    writes = enumerate(table.tolist() if b else [])
-    found = passed(dut, settings, writes, beats, len(want) // N_BYTES, rng)
-    assert joined(found) == want
-    sums, plain = ELEMS * inside // 8 // N_BYTES, ELEMS * size // 8 // N_BYTES
-    ends = np.flatnonzero([last for _, last in found]) + 1
-    np.testing.assert_array_equal(ends, np.cumsum([sums, sums, plain] * 2))
+    indices[:2], sums[:4] = (0, (1 << size) - 1), (0, (1 << w) - 1, 1, 1 << (w - 1))
+    plain, octets = pack(indices, size), pack(sums, w)
+    kinds = [
+        (plain, {"expand": 1, "plain": 0}, level_table.levels(plain, table, size, w)),
+        (octets, {"expand": 0, "plain": 0}, level_table.widened(octets, w)),
+        (plain, {"expand": 0, "plain": 1}, plain),
+    ] * REPEATS
+    model = batch.build(LevelTable(N_BYTES, wide=True, bits=8 if b else 4))
+    signals = {"code": (8, 12, 16).index(w)}
+    if b:
+        writes = [1 | index << 1 | level << 9 for index, level in enumerate(table.tolist())]
+        card = model.instance()
+        card.run(signals={"write": [*writes, 0]}, drain=False, max_cycles=len(writes) + 1)
+        play, signals = card.run, signals | {"bits": b, "write": 0}
+    else:
+        play, signals = model.run, signals | {"levels": np.array([table], np.uint8)}
+    want = leaving(model, [wide for _, _, wide in kinds])
+    for stalls in STALLS:
+        run = play(
+            {"i": packets(model, [kind[:2] for kind in kinds])},
+            signals=signals,
+            stalls=stalls | {"i": (TAKES_OVER, stalls.get("i", 1))},
+            reset=b is None,
+        )
+        run.check(o=want)
+        if not stalls:
+            assert np.ptp(run.taken["o"]) == len(want) - 1
+            assert run.taken["o"][0] - len(TAKES_OVER) == (2 if b else 1)
 
 
 def test_sums_of_16_bits_are_packed_to_12_and_others_pass():
-    rng = np.random.default_rng(3)
+    rng = stimulus.rng("sum packer")
     sums, other = rng.integers(0, 1 << 12, ELEMS), rng.bytes(48)
     sums[:3] = 0, 0xFFF, 0xF0F
-    for on, octets, want in ((1, pack(sums, 16), pack(sums, 12)), (0, other, other)):
-        beats, n = cut(octets) * 2, len(want) // N_BYTES
-        found = passed(SumPacker(N_BYTES), {"on": on}, [], beats, 2 * n, rng)
-        assert joined(found) == want * 2
-        assert [last for _, last in found] == ([0] * (n - 1) + [1]) * 2
+    wide = pack(sums, 16)
+    model = batch.build(SumPacker(N_BYTES))
+    for on, octets, want in ((1, wide, level_table.narrowed(wide, 12)), (0, other, other)):
+        for stalls in STALLS:
+            run = model.run(
+                {"i": packets(model, [(octets, {})] * REPEATS)}, signals={"on": on}, stalls=stalls
+            )
+            run.check(o=leaving(model, [want] * REPEATS))
+            if not stalls:
+                assert np.ptp(run.taken["i"]) == REPEATS * len(octets) // N_BYTES - 1
+
+
+def test_the_model_keeps_each_sum_and_looks_up_each_index():
+    assert level_table.levels(b"\x1f", [7, 5, *[13] * 13, 255], 4, 8) == bytes([5, 255])
+    assert level_table.levels(b"\x93", [4, 3, 2, 1], 2, 12).hex() == "0002000300040001"
+    assert level_table.widened(bytes.fromhex("abc123"), 12).hex() == "0abc0123"
+    assert level_table.narrowed(bytes.fromhex("0abc0123"), 12).hex() == "abc123"
+    with pytest.raises(ValueError, match="values must be 0 to 4095, not 4096"):
+        level_table.narrowed(bytes.fromhex("1000"), 12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LevelTable(8, wide=True), "n_bytes must be a power of two from 16 to 128, not 8"),
+        (lambda: LevelTable(16, bits=5), "bits must be 4 or 8, not 5"),
+        (lambda: SumPacker(12), "n_bytes must be a power of two from 16 to 128, not 12"),
+    ],
+)
+def test_errors_name_the_value_and_the_limit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

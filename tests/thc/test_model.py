@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from gradnic.models.thc import shared_random as thc_random
 from gradnic.models.thc import worker as thc
+from gradnic.models.thc.floats import INFINITE
+from gradnic.models.thc.scale import factors_of_norms, scale
 
 PUBLISHED = """
 4 30 1/32 1/64: 0 3 5 7 9 11 13 14 16 17 19 21 23 25 27 30
@@ -145,7 +147,7 @@ def test_quantizer_is_centered():
     worker = thc.Worker(1, 0)
     rotated = np.arange(-worker.t_fixed, worker.t_fixed + 1)
     levels = worker.table[
-        worker._quantize(rotated[:, None], np.arange(256, dtype=np.uint8)[None, :])
+        worker.quantizer(rotated[:, None], np.arange(256, dtype=np.uint8)[None, :])
     ]
     u = (rotated + worker.t_fixed) * worker.unit + (1 << 15) >> 16
     assert np.abs(levels.mean(axis=1) - u / 256).max() <= 1 / 256
@@ -197,11 +199,11 @@ def test_one_spike_and_all_equal_blocks():
     worker = thc.Worker(1, 0)
     spike = np.zeros((1, 1024), np.float32)
     spike[0, 100] = -3.0
-    scaled = worker._scale(spike, *worker._factors(worker.norms(spike), spike))
+    scaled = scale(spike, *factors_of_norms(worker.norms(spike), worker.h), worker.h)
     assert scaled[0, 100] == -(1 << 13)  # sqrt(1024) sigma
     assert (np.abs(thc.hadamard(scaled)) == 1 << 13).all()
     equal = np.ones((1, 1024), np.float32)
-    scaled = worker._scale(equal, *worker._factors(worker.norms(equal), equal))
+    scaled = scale(equal, *factors_of_norms(worker.norms(equal), worker.h), worker.h)
     assert (scaled == 256).all()
     assert thc.hadamard(scaled)[0, 0] == 1 << 18
 
@@ -232,7 +234,7 @@ def test_what_is_not_finite_is_not_remembered(norm, bad):
     x = x.astype(np.float32)
     x[1, 1500:1503] = bad  # three of 3e38 have a norm beyond float32
     norms = np.maximum(*(worker.norms(row) for row in x))
-    hit = norms == thc.INFINITE
+    hit = norms == INFINITE
     assert list(hit) == ([True] if norm == "tensor" else [False, True, False, False])
     for rank, row in enumerate(x):
         indices = worker.encode(row, norms, round=0, worker=rank)
