@@ -1,7 +1,4 @@
-"""Values of a few bits each, packed without gaps, most significant bit first; and the way back.
-
-Plumbing: no golden model of its own.
-"""
+"""Values of a few bits each, packed without gaps, most significant bit first; and the way back."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring

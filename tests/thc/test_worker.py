@@ -6,7 +6,6 @@ from amaranth.hdl import Const, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.stream.delays import delayed_flag
-from gradnic.hdl.thc.bit_packer import BitPacker, BitUnpacker
 from gradnic.hdl.thc.decoder import ThcDecoder
 from gradnic.hdl.thc.encoder import ThcEncoder
 from gradnic.hdl.thc.float_times import IntToFloat, Times, unpacked
@@ -201,9 +200,6 @@ class TimesStream(wiring.Component):
     ("call", "message"),
     [
         (lambda: IntToFloat(40), "width must be 2 to 33, not 40"),
-        (lambda: BitPacker(0), "lanes must be at least 2, not 0"),
-        (lambda: BitPacker(3), "lanes must be a multiple of 2, not 3"),
-        (lambda: BitUnpacker(5), "lanes must be a multiple of 2, not 5"),
         (lambda: RandomBytes(64), "lanes must be a power of two from 2 to 32, not 64"),
         (lambda: RandomBytes(6), "lanes must be a power of two from 2 to 32, not 6"),
         (lambda: Signs(1), "lanes must be a power of two from 2 to 32, not 1"),
