@@ -15,8 +15,6 @@ network of presence bits and destinations. Read backwards the same settings unpa
 
 The control network is written on planes, vectors with one bit per lane, four planes for the four
 bytes: a stage is a handful of word operations, which also makes simulation fast.
-
-Plumbing: moves bytes; no golden model of its own.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal

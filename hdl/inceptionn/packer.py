@@ -1,7 +1,4 @@
-"""Payload packer of the compressor: lanes in, full rows and tails out, never a stall.
-
-Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
-"""
+"""Payload packer of the compressor: lanes in, full rows and tails out, never a stall."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring

@@ -3,7 +3,8 @@
 import numpy as np
 
 from .bands import bands
-from .lanes import BLOCK, bytes_used, compiled, encode, float_bits, tag_words, whole_groups
+from .byte_network import packed
+from .lanes import BLOCK, compiled, encode, float_bits, tag_words, whole_groups
 
 
 def compress(
@@ -29,5 +30,5 @@ def compress(
     for start in range(0, bits.size, BLOCK):
         tag, payload = encode(whole_groups(bits[start : start + BLOCK]), table)
         words.append(tag_words(tag))
-        payloads.append(payload.astype("<u4").view(np.uint8).reshape(-1, 4)[bytes_used(tag)])
+        payloads.append(packed(payload, tag))
     return b"".join(part.tobytes() for part in words + payloads)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from .bands import GROUP, SIZES, bands
-from .lanes import BLOCK, bytes_used, compiled, decode, lane_tags
+from .byte_network import spread
+from .lanes import BLOCK, compiled, decode, lane_tags
 
 # payload bytes behind the four tags of a byte: a tag word is two such look-ups
 _BYTES_BEHIND = SIZES[np.arange(256)[:, None] >> np.arange(0, 8, 2) & 3].sum(axis=1, dtype=np.uint8)
@@ -43,10 +44,8 @@ def decompress(
     position = 2 * n_words
     for start in range(0, bits.size, BLOCK):
         tag = lane_tags(words[start // GROUP : (start + BLOCK) // GROUP])
-        used = bytes_used(tag)
-        payload = np.zeros(used.shape, np.uint8)
-        step = int(np.count_nonzero(used))
-        payload[used] = data[position : position + step]
+        step = int(SIZES[tag].sum(dtype=np.int64))
+        payload = spread(data[position : position + step], tag)
         position += step
-        bits[start : start + tag.size] = decode(tag, payload.reshape(-1).view("<u4"), table)
+        bits[start : start + tag.size] = decode(tag, payload, table)
     return bits[:count].view(np.float32)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from gradnic.hdl.inceptionn.byte_network import Compactor, PrefixSum, Spreader, plane_bit
+from gradnic.models.inceptionn import byte_network as golden
 from gradnic.sim.engine import stimulus
 from gradnic.sim.engine.amaranth_run import simulate
 
-SIZES = np.array([0, 1, 2, 4])
 LANES = [4, 8, 16, 32]
 
 
@@ -15,25 +15,18 @@ def packed(values, width):
 
 
 def beats(n_lanes, n):
-    """Tags, starts and lane bytes: all equal tags at every start first, then noise."""
+    """(Tags, starts, payloads, columns, which hold a byte): all equal tags first, then noise."""
     rng = stimulus.rng("byte routing", n_lanes)
     n_bytes = 4 * n_lanes
     cases = [(np.full(n_lanes, tag), 7 * k % n_bytes) for k in range(5) for tag in range(4)]
     cases += [(rng.integers(0, 4, n_lanes), int(rng.integers(n_bytes))) for _ in range(n)]
     result = []
     for tags, base in cases:
-        ends = np.cumsum(SIZES[tags])
-        starts = (base + ends - SIZES[tags]) % n_bytes
-        result.append((tags, starts, rng.integers(0, 256, (n_lanes, 4))))
+        starts = (base + golden.offsets(tags)[:-1]) % n_bytes
+        payload = rng.integers(0, 1 << 32, n_lanes, np.uint32)
+        placed = golden.columns(golden.packed(payload, tags), base, n_bytes)
+        result.append((tags, starts, payload, *placed))
     return result
-
-
-def columns_of(n_lanes, tags, starts, data):
-    columns = [None] * (4 * n_lanes)
-    for lane in range(n_lanes):
-        for byte in range(SIZES[tags[lane]]):
-            columns[(starts[lane] + byte) % len(columns)] = int(data[lane, byte])
-    return columns
 
 
 @pytest.mark.parametrize("n_lanes", LANES)
@@ -45,9 +38,9 @@ def test_prefix_sum(n_lanes):
     async def bench(ctx):
         for cycle in range(len(jobs) + dut.latency):
             if cycle >= dut.latency:
-                sizes = SIZES[jobs[cycle - dut.latency][0]]
-                assert ctx.get(dut.offsets) == packed(np.cumsum(sizes) - sizes, width)
-                assert ctx.get(dut.total) == sizes.sum()
+                *offsets, total = golden.offsets(jobs[cycle - dut.latency][0])
+                assert ctx.get(dut.offsets) == packed(offsets, width)
+                assert ctx.get(dut.total) == total
             if cycle < len(jobs):
                 ctx.set(dut.tags, packed(jobs[cycle][0], 2))
             await ctx.tick()
@@ -64,19 +57,25 @@ def test_compactor(n_lanes):
     async def bench(ctx):
         for cycle in range(len(jobs) + dut.latency):
             if cycle >= dut.latency:
-                columns = columns_of(n_lanes, *jobs[cycle - dut.latency])
-                got, present = ctx.get(dut.columns), ctx.get(dut.present)
-                for j, byte in enumerate(columns):
-                    assert present >> (j % 4 * n_lanes + j // 4) & 1 == (byte is not None)
-                    assert byte is None or got >> 8 * j & 255 == byte
+                *_, columns, present = jobs[cycle - dut.latency]
+                got, mask = ctx.get(dut.columns), ctx.get(dut.present)
+                planes = [mask >> (j % 4 * n_lanes + j // 4) & 1 for j in range(4 * n_lanes)]
+                assert planes == present.tolist()
+                got = np.frombuffer(got.to_bytes(4 * n_lanes, "little"), np.uint8)
+                np.testing.assert_array_equal(got[present], columns[present])
             if cycle < len(jobs):
                 ctx.set(dut.tags, packed(jobs[cycle][0], 2))
                 ctx.set(dut.starts, packed(jobs[cycle][1], width))
             if 0 < cycle <= len(jobs):
-                ctx.set(dut.payload, packed(jobs[cycle - 1][2].ravel(), 8))
+                ctx.set(dut.payload, packed(jobs[cycle - 1][2], 32))
             await ctx.tick()
 
     simulate(dut, bench)
+
+
+def sent(payload, tags):
+    """Payloads as their tags send them."""
+    return payload & np.array([0, 0xFF, 0xFFFF, 0xFFFFFFFF], np.uint32)[tags]
 
 
 @pytest.mark.parametrize("n_lanes", LANES)
@@ -88,17 +87,15 @@ def test_spreader(n_lanes):
     async def bench(ctx):
         for cycle in range(len(jobs) + dut.latency):
             if cycle >= dut.latency:
-                tags, _, data = jobs[cycle - dut.latency]
-                got = ctx.get(dut.payload)
-                for lane in range(n_lanes):
-                    for byte in range(SIZES[tags[lane]]):
-                        assert got >> 8 * (4 * lane + byte) & 255 == data[lane, byte]
+                tags, _, payload, *_ = jobs[cycle - dut.latency]
+                octets = ctx.get(dut.payload).to_bytes(4 * n_lanes, "little")
+                got = golden.packed(np.frombuffer(octets, "<u4"), tags)
+                np.testing.assert_array_equal(golden.spread(got, tags), sent(payload, tags))
             if cycle < len(jobs):
                 ctx.set(dut.tags, packed(jobs[cycle][0], 2))
                 ctx.set(dut.starts, packed(jobs[cycle][1], width))
             if dut.lead <= cycle < len(jobs) + dut.lead:
-                columns = columns_of(n_lanes, *jobs[cycle - dut.lead])
-                ctx.set(dut.columns, packed([byte or 0 for byte in columns], 8))
+                ctx.set(dut.columns, packed(jobs[cycle - dut.lead][3], 8))
             await ctx.tick()
 
     simulate(dut, bench)
@@ -112,3 +109,14 @@ def test_plane_bit():
 def test_parameters(part):
     with pytest.raises(ValueError, match="n_lanes must be 4, 8, 16 or 32, not 5"):
         part(5)
+
+
+def test_the_model_goes_round_the_beat():
+    tags, payload = np.array([3, 0, 1, 2]), np.array([0x44332211, 9, 0x55, 0x7766], np.uint32)
+    octets = golden.packed(payload, tags)
+    assert octets.tolist() == [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]
+    assert golden.offsets(tags).tolist() == [0, 4, 4, 5, 7]
+    columns, present = golden.columns(octets, 13, 16)
+    assert columns.tolist() == [0x44, 0x55, 0x66, 0x77, *[0] * 9, 0x11, 0x22, 0x33]
+    assert present.tolist() == [True] * 4 + [False] * 9 + [True] * 3
+    assert golden.spread(octets, tags).tolist() == [0x44332211, 0, 0x55, 0x7766]
