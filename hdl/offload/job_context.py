@@ -169,19 +169,13 @@ class JobContext(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         s = _State(self.prepared_shape)
-        self._show(m, s)
-        self._watch(m, s)
-        self._count(m, s)
-        self._note(m, s)
+        for part in self._show, self._watch, self._count, self._note:
+            part(m, s)
+        asks = (self._ask,) if self.pooled else ()
         with m.FSM() as fsm:
             self._flags(m, s, fsm)
-            self._begin(m, s)
-            if self.pooled:
-                self._ask(m, s)
-            self._run(m, s)
-            self._leave(m, s)
-            self._go_on(m, s)
-            self._end(m, s)
+            for states in self._begin, *asks, self._run, self._leave, self._go_on, self._end:
+                states(m, s)
         as_coded(fsm)
         with m.If(~Cat(map(fsm.ongoing, fsm.encoding)).any()):  # none of its states: an upset
             m.d.sync += [s.armed.eq(0), s.count.eq(SETTLE_CYCLES - 1)]
