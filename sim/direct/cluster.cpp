@@ -38,6 +38,7 @@ struct Line {  // a directed link
 	int32_t from, from_port, to, to_port;  // vertices; ports of cards, -1 at switches
 	int64_t latency;
 	double flits;  // per cycle
+	int64_t n_lanes;
 };
 
 struct Record {  // what a link carried
@@ -48,8 +49,10 @@ struct Record {  // what a link carried
 
 namespace {
 
+// A link; of one between switches that is k times as fast as a node's, one of k lanes side by side.
 struct Link {
 	Line line;
+	int of = 0;  // number among the lines that were given
 	std::deque<std::pair<int64_t, Flit>> flying;
 	std::deque<int64_t> credits_back;
 	std::deque<std::pair<int64_t, Flit>> buffer;  // at the switch behind it
@@ -164,7 +167,7 @@ struct Cluster {
 			auto &buffer = links[l].buffer;
 			if (buffer.empty() || !buffer.front().second.head())
 				continue;
-			if (next(buffer.front().second.route(), l) != out || held(vertex, l))
+			if (next(buffer.front().second.route(), l) != links[out].of || held(vertex, l))
 				continue;
 			if (best < 0 || buffer.front().first < links[best].buffer.front().first)
 				best = l;
@@ -179,10 +182,10 @@ struct Cluster {
 		return false;
 	}
 
-	int next(int route, int link) {
+	int next(int route, int lane) {
 		auto &path = paths[route];
 		for (size_t i = 0; i + 1 < path.size(); i++)
-			if (path[i] == link)
+			if (path[i] == links[lane].of)
 				return path[i + 1];
 		return -1;
 	}
@@ -226,11 +229,14 @@ void *cluster_new(int64_t n_nodes, int64_t n_vertices, int64_t n_links, const Li
 	c->into.resize(n_vertices), c->out_of.resize(n_vertices);
 	for (int64_t l = 0; l < n_links; l++) {
 		Link link;
-		link.line = lines[l];
+		link.line = lines[l], link.of = l;
+		link.line.flits /= link.line.n_lanes;
 		link.credits = credits;
-		c->out_of[lines[l].from].push_back(l);
-		c->into[lines[l].to].push_back(l);
-		c->links.push_back(link);
+		for (int lane = 0; lane < link.line.n_lanes; lane++) {
+			c->out_of[lines[l].from].push_back(c->links.size());
+			c->into[lines[l].to].push_back(c->links.size());
+			c->links.push_back(link);
+		}
 	}
 	for (int64_t p = 0; p < n_paths; p++)
 		c->paths.emplace_back(hops + starts[p], hops + starts[p + 1]);
@@ -297,13 +303,18 @@ int64_t cluster_go(void *self, int64_t n_cycles) {
 	return static_cast<Cluster *>(self)->go(n_cycles);
 }
 
-// When cards of the run were done, and what its links carried; cycles from its begin.
+// When cards of the run were done, and what its links carried, into zeros; cycles from its begin.
 void cluster_told(void *self, int64_t *done_at, Record *records) {
 	Cluster *c = static_cast<Cluster *>(self);
 	std::copy(c->done_at.begin(), c->done_at.end(), done_at);
-	for (size_t l = 0; l < c->links.size(); l++) {
-		records[l] = c->links[l].record;
-		records[l].first -= c->begin, records[l].last -= c->begin;
+	for (auto &link : c->links) {
+		Record &sum = records[link.of], &lane = link.record;
+		if (lane.first < 0)
+			continue;
+		int64_t first = lane.first - c->begin, last = lane.last - c->begin;
+		sum.first = sum.flits ? std::min(sum.first, first) : first;
+		sum.last = std::max(sum.last, last);
+		sum.flits += lane.flits, sum.heads += lane.heads;
 	}
 }
 

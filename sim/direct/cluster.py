@@ -65,6 +65,7 @@ class _Line(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("source", "source_port", "to", "to_port")),
         ("latency", ctypes.c_int64),
         ("flits", ctypes.c_double),
+        ("n_lanes", ctypes.c_int64),
     ]
 
 
@@ -79,6 +80,7 @@ class Result:
     done : int64 (n_nodes,), -1 where a node was not done.
     replicas : float32 (n_nodes, n_floats).
     links : record array (n_links,) of {flits, heads, first, last}: first and last are cycles.
+    speeds : float64 (n_links,), flits a cycle that each link can carry.
     status : per node {name: value} of the scheduler's status, `broken`, `foreign` and `overflow`.
     """
 
@@ -86,14 +88,16 @@ class Result:
     done: np.ndarray
     replicas: np.ndarray = field(repr=False)
     links: np.ndarray = field(repr=False)
+    speeds: np.ndarray = field(repr=False)
     status: list = field(repr=False)
 
     @property
     def busiest_link_share(self):
         """Share of the time between its first and last flit in which the busiest link carried."""
-        busiest = self.links[self.links["flits"].argmax()]
+        needs = self.links["flits"] / self.speeds  # cycles
+        busiest = self.links[needs.argmax()]
         span = int(busiest["last"] - busiest["first"]) + 1
-        return float(busiest["flits"] / span) if busiest["flits"] else 0.0
+        return float(needs.max() / span) if busiest["flits"] else 0.0
 
 
 class Cluster:
@@ -187,6 +191,8 @@ class Cluster:
     def _new(self, wires):
         t = self.topology
         latency = t.latencies(wires.latency)
+        self._speeds = t.bandwidth * wires.bytes_per_cycle / FLIT_BYTES
+        of_ports = max(t.bandwidth[(t.links < t.n_nodes).any(axis=1)])
         lines = (_Line * t.n_links)()
         for link, (a, b) in enumerate(t.links.tolist()):
             port = [next_to for _, next_to in t.out[a]].index(b)
@@ -194,10 +200,10 @@ class Cluster:
             to_port = back.index(a) if a in back else -1
             if b < t.n_nodes and to_port < 0:
                 raise ValueError(f"{t.name}: link {a}-{b} has no link back for its credits")
-            flits = t.bandwidth[link] * wires.bytes_per_cycle / FLIT_BYTES
+            flits, n_lanes = self._speeds[link], int(t.bandwidth[link] // of_ports) or 1
             if min(a, b) < t.n_nodes and flits > 1:
                 raise ValueError(f"{t.name}: link {a}-{b} is faster than a card's port")
-            lines[link] = _Line(a, port, b, to_port, int(latency[link]), flits)
+            lines[link] = _Line(a, port, b, to_port, int(latency[link]), flits, n_lanes)
         starts = np.cumsum([0, *map(len, self.table.paths)]).astype(np.int32)
         hops = np.array([link for path in self.table.paths for link in path], np.int32)
         return self._library.cluster_new(
@@ -319,7 +325,8 @@ class Cluster:
         self._library.cluster_told(self._self, done.ctypes.data, links.ctypes.data)
         replicas = np.stack([self._dump(node) for node in range(n_nodes)])
         status = [self._status(node) for node in range(n_nodes)]
-        return Result(None if cycles < 0 else int(done.max()), done, replicas, links, status)
+        cycles = None if cycles < 0 else int(done.max())
+        return Result(cycles, done, replicas, links, self._speeds, status)
 
     def _dump(self, node):
         share = self.shares[node]

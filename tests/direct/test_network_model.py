@@ -52,6 +52,13 @@ def test_credits_through_switches(spelling, algorithm):
     assert abs(model / rtl - 1) < 0.01
 
 
+@pytest.mark.parametrize("algorithm", ["multitree", "ring"])
+def test_trunks_that_are_faster_than_a_port(algorithm):
+    """The trunk of two boxes has four lanes, and a worm each: one at a time took 50 % longer."""
+    rtl, model = both("dgx:4x2", algorithm, 8192, 32, 10)
+    assert abs(model / rtl - 1) < 0.01
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_floats", [1024, 8192, 65536])
 @pytest.mark.parametrize("spelling", ["torus:4x4", "mesh:4x4"])
