@@ -1,7 +1,4 @@
-"""Merger of the compressor: tag rows, payload rows and tails become coded units.
-
-Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
-"""
+"""Merger of the compressor: tag rows, payload rows and tails become coded units."""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
@@ -52,8 +49,6 @@ def CodedUnit(n_bytes: int, *, row_addr, tag_addr, n_beats):
 
 class Merger(wiring.Component):
     """Reads the stores and emits whole units: 1 beat per cycle, no bubble between units.
-
-    Plumbing: no golden model of its own.
 
     ``latency`` cycles from a unit's entry to its first beat. A dropped unit takes one cycle and
     emits nothing. When the output stalls, no further reads are issued; what was read waits in a

@@ -1,7 +1,4 @@
-"""Planner of the decompressor: from tag rows to the places of all payloads, and a verdict.
-
-Part of `gradnic.hdl.inceptionn.compressor`, whose golden model it follows.
-"""
+"""Planner of the decompressor: from tag rows to the places of all payloads, and a verdict."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
@@ -59,8 +56,6 @@ def PlannedUnit(unit):
 
 class Planner(wiring.Component):
     """Turns the tag rows of a unit into one plan per beat of floats, 1 beat per cycle.
-
-    Plumbing: no golden model of its own.
 
     A plan says the tags, the column where each lane's payload starts, and the addresses of the row
     in which the beat's first byte is and of the one behind it, ``odd`` and ``even``, each in its
