@@ -1,6 +1,6 @@
 """What a contribution may do to its slot, decided before anything changes.
 
-Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.slot_verdict`; a part of the slot rule.
 """
 
 from types import SimpleNamespace

@@ -20,8 +20,10 @@ from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job, refusal
 from .jobs import W_CODES, Config, Job, is_heard
+from .slot_rule import STALE
+from .slot_verdict import index_parameters
 from .switchml import SwitchmlJob, SwitchmlSwitch
-from .unit import STALE, SlotEngine, index_parameters
+from .unit import SlotEngine
 
 __all__ = ["STALE", "Address", "Aggregator", "Config", "Job", "contribution"]
 

@@ -14,7 +14,8 @@ from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from ..thc.worker import Worker, pack, unpack
 from .jobs import Config, Job
-from .parser import STALE, contribution
+from .parser import contribution
+from .slot_rule import STALE
 from .switchml_worker import exponent, factor, quantize
 
 NORMS_PER_PACKET = 256

@@ -21,6 +21,8 @@ from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 from ..frame.ipv4 import ip_checksum, is_plain_udp
 from ..frame.parser import refusal
 from .jobs import check_place, is_heard
+from .slot_lanes import add_words
+from .slot_verdict import Verdict, switchml_awaited, switchml_verdict
 
 TTL = 64
 
@@ -52,6 +54,10 @@ class SwitchmlJob:
         check_place(self, 16384)
         if self.values not in VALUES:
             raise ValueError(f"values must be 64 or 256, not {self.values!r}")
+
+    def owns(self, slot: int) -> bool:
+        """Whether `slot` is one of this job's."""
+        return self.first_slot <= slot < self.first_slot + self.n_slots
 
 
 @dataclass
@@ -140,7 +146,7 @@ class SwitchmlSwitch:
         speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
         if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
             return "owner"
-        if not job.first_slot <= header["slot"] < job.first_slot + job.n_slots:
+        if not job.owns(header["slot"]):
             return "collisions"
         if header["size"] != VALUES[job.values]:
             return "config"
@@ -155,29 +161,28 @@ class SwitchmlSwitch:
         key = header["slot"], header["set"]
         own = self.sets.setdefault(key, Set())
         other = self.sets.setdefault((header["slot"], 1 - header["set"]), Set())
-        bit = 1 << worker
-        before, own.bitmap = own.bitmap, own.bitmap | bit
-        other.bitmap &= ~bit
-        if before & bit:
-            if own.count:
-                self.counters["duplicates"] += 1
-                return []
-            self.counters["retransmitted"] += 1
+        found = switchml_verdict(own.bitmap, own.count, worker)
+        own.bitmap |= 1 << worker
+        other.bitmap &= ~(1 << worker)
+        if found is Verdict.DUPLICATES:
+            self.counters[found] += 1
+            return []
+        if found is Verdict.RETRANSMITTED:
+            self.counters[found] += 1
             return [self._answer(frame, header, own, job.children[worker])]
-        values = np.frombuffer(frame, ">i4", job.values, SWITCHML.stop).astype(np.int32)
-        exponents = header["e0"], header["e1"]
-        if before:
-            exact = own.sums.astype(np.int64) + values
-            values = exact.astype(np.int32)  # wraps
-            exponents = tuple(map(max, own.exponents, exponents))
-            if (values != exact).any() and not own.overflowed:
-                own.overflowed = True
-                self.counters["overflow"] += 1
-        else:
+        values = np.frombuffer(frame, ">i4", job.values, SWITCHML.stop).astype(np.int64)
+        exponents, over = (header["e0"], header["e1"]), False
+        if found is Verdict.CLAIMS:
             own.overflowed = False
-            self.counters["claims"] += 1
-        own.sums, own.exponents = values, exponents
-        own.count = len(job.children) - 1 if own.count == 0 else own.count - 1
+            self.counters[found] += 1
+        else:
+            values, over = add_words(own.sums, values)
+            exponents = tuple(map(max, own.exponents, exponents))
+        if over and not own.overflowed:
+            self.counters["overflow"] += 1
+        own.overflowed |= over
+        own.sums, own.exponents = values.astype(np.int32), exponents
+        own.count = switchml_awaited(own.count, len(job.children))
         self.counters["accepted"] += 1
         if own.count:
             return []

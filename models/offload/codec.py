@@ -14,7 +14,7 @@ from gradnic.interface.formats import PARAMETERS, Op
 
 from .. import inceptionn
 from ..aggregation.jobs import W_CODES
-from ..aggregation.unit import index_parameters
+from ..aggregation.slot_verdict import index_parameters
 from ..reduction.reduce import maximum
 from ..schedule.all_reduce import add
 from ..thc import worker as thc

@@ -10,7 +10,7 @@ from functools import cache, partial
 import numpy as np
 from gradnic.models.aggregation.aggregator import AggregatorTop
 from gradnic.models.aggregation.jobs import CLOSE_RULES, OVERFLOW_RULES
-from gradnic.models.aggregation.unit import index_parameters
+from gradnic.models.aggregation.slot_verdict import index_parameters
 from gradnic.models.frame.egress import ENQUEUED, LIMIT, MARKED, THRESHOLD, Egress
 from gradnic.models.thc.worker import solve_table
 

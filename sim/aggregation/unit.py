@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from gradnic.hdl.aggregation.unit import EVENTS, Answer, ContributionHead, JobRegisters
 from gradnic.models.aggregation.jobs import CLOSE_RULES, OVERFLOW_RULES, W_CODES
-from gradnic.models.aggregation.unit import SlotEngine, index_parameters
+from gradnic.models.aggregation.slot_verdict import index_parameters
+from gradnic.models.aggregation.unit import SlotEngine
 from gradnic.models.thc.worker import pack, solve_table
 
 from gradnic.interface.formats import Op

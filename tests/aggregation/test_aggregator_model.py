@@ -99,8 +99,8 @@ def test_newer_generation_claims_across_the_wrap():
     for child in range(3):
         unit.receive(up(c, child, gen=0xFFFE), child, 0)
     unit.receive(up(c, 0, gen=0), 0, 1)
-    assert unit.engine.slots[1, 0].gen == 0
-    assert unit.engine.slots[1, 0].bitmap == 1
+    assert unit.engine.slots[1, 0].record.gen == 0
+    assert unit.engine.slots[1, 0].record.bitmap == 1
     assert unit.receive(up(c, 1, gen=0xFFFE), 1, 2)[0][1][HEAD_BYTES - 4 :] != b""
     assert unit.counters["stale"] == 1
 
@@ -196,7 +196,7 @@ def test_differing_claim_changes_nothing():
     for change in ({"seq": 8}, {"arg": 0x1235}, {"lc": 1}):
         assert unit.receive(up(c, 1, **change), 1, 0) == []
     assert unit.counters["config"] == 3
-    assert unit.engine.slots[1, 0].bitmap == 1
+    assert unit.engine.slots[1, 0].record.bitmap == 1
 
 
 def test_partial_close_fills_with_half_of_g():
