@@ -1,7 +1,4 @@
-"""From a link's flits to words with their places in memory.
-
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
-"""
+"""From a link's flits to words with their places in memory."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

@@ -1,7 +1,4 @@
-"""One port's way out: words of the engine become the flits of messages.
-
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
-"""
+"""One port's way out: words of the engine become the flits of messages."""
 
 from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream, wiring

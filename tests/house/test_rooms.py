@@ -51,6 +51,7 @@ MODELS = {
     "transport": "frame",
     "aggregation": "frame thc",
     "schedule": "aggregation",
+    "direct": "inceptionn schedule reduction",
     "inline": "frame inceptionn",
     "offload": "aggregation frame inceptionn reduction schedule thc transport",
     "training": "inceptionn schedule thc transport",
