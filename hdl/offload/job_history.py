@@ -1,6 +1,6 @@
 """What a card remembers of rounds that are over.
 
-Part of `gradnic.hdl.offload.job_card`; golden model: `gradnic.models.offload.job_card`.
+Golden model: `gradnic.models.offload.job_history`.
 """
 
 from amaranth.hdl import Module, Signal

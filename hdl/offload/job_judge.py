@@ -1,6 +1,6 @@
 """Whether a job can be what its descriptor says, and why not.
 
-Part of `gradnic.hdl.offload.job_clerk`; `clerk` is the `JobClerk`.
+Golden model: `gradnic.models.offload.job_judge`. What the `JobClerk`, `clerk`, asks.
 """
 
 from amaranth.hdl import Cat, Signal

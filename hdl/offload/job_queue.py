@@ -1,6 +1,6 @@
 """The queue of descriptors of a card: what waits may still be aborted.
 
-Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+Golden model: `gradnic.models.offload.job_queue`; its cycles are in the mutation campaign.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

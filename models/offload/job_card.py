@@ -20,45 +20,27 @@ import numpy as np
 
 from gradnic.interface.job import (
     ACTIVE,
-    ALIGN,
-    HISTORY,
-    QUEUE,
     RING,
     TABLES,
-    Collective,
     Completion,
     Job,
     JobCodec,
     JobStatus,
     Kind,
-    Operation,
     Refusal,
-    collective_of,
 )
 from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Table
 
 from . import bf16
-from .card import Card, Settings, ahead
-from .job_sums import HALF_UNIT, tensor_of, unit_of
+from .card import Card, Settings
+from .job_history import History
+from .job_judge import JobJudge
+from .job_queue import JobQueue
+from .job_sums import tensor_of, unit_of
 from .plan import SEQ_UNIT, Plan
 from .round import Round
-from .thc_job import ThcJob, areas, before, packets
-
-ELEM_BYTES: dict[int, int] = {Kind.FP32: 4, Kind.BF16: 2}
-CODECS: dict[int, tuple] = {
-    Kind.FP32: tuple(JobCodec),
-    Kind.BF16: (JobCodec.RAW32, JobCodec.RAW16, JobCodec.THC),
-}
-
-
-@dataclass
-class Waiting:
-    """A job in the queue. posted : when. aborted : it ends as soon as it is the oldest."""
-
-    job: Job
-    posted: int
-    aborted: bool = False
+from .thc_job import ThcJob
 
 
 @dataclass(eq=False)
@@ -90,23 +72,14 @@ class JobCard(Card):
     regions : tuple of (first byte, bytes)
         What jobs may name. None: the whole memory.
     n_active : int, 1 to 4
-    packet, max_elems : int, elements of a packet; all jobs are refused if those are more than
-        `max_elems`, or none
-    n_packets : int, packet numbers that the card can track
     inceptionn : dict, fields of `codec.Inceptionn`
-    inc, gives_up, bf16, scale, maxima : bool, False: jobs that name INCEPTIONN, that let a share
-        miss, that name BF16, that want a mean, or a maximum, are refused
-    thc : dict, fields of `models.thc.Worker` beside n and seeds; None: jobs with THC are refused
-    feedback : bool, False: jobs with error feedback are refused
-    landing, scratch : int or None, bytes that each context has: of `n_ranks` landing areas, and of
-        scratch for THC; jobs that need more are refused. None: as many as they need
-    placed, scratch_placed : bool, False: a context has no landing address, or no scratch, as after
-        reset: all jobs are refused, or those with THC
+    limits : as of `job_judge.JobJudge`: what jobs are refused for
     watchdog : int, time without progress after which a job ends as stuck; 0 is off
 
     Attributes
     ----------
-    queue : deque of Waiting
+    judge : job_judge.JobJudge
+    queue : job_queue.JobQueue
     contexts : list of `Context` or None
     completions : deque of Completion
     overruns : int, posts that found the queue full
@@ -120,23 +93,9 @@ class JobCard(Card):
         *,
         regions: Iterable[tuple[int, int]] | None = None,
         n_active: int = 2,
-        packet: int = 352,
-        max_elems: int = 352,
-        n_packets: int = 16384,
         inceptionn: dict | None = None,
         watchdog: int = 0,
-        gives_up: bool = True,
-        thc: dict | None = None,
-        feedback: bool = True,
-        inc: bool = True,
-        bf16: bool = True,
-        scale: bool = True,
-        maxima: bool = True,
-        n_ranks: int = 4,
-        landing: int | None = None,
-        scratch: int | None = None,
-        placed: bool = True,
-        scratch_placed: bool = True,
+        **limits: Any,
     ) -> None:
         check_range("n_active", n_active, 1, ACTIVE)
         if len(tables) > TABLES:
@@ -144,30 +103,17 @@ class JobCard(Card):
         if settings.tagger.source == "histogram":
             raise ValueError("source must be off or host, not histogram: jobs have no round before")
         super().__init__(settings)
-        self.table_list, self.memory = tuple(tables), memory
-        self.collectives = [collective_of(table) for table in tables]
-        self.regions = ((0, memory.size),) if regions is None else tuple(regions)
-        self.packet, self.n_packets, self.watchdog = packet, n_packets, watchdog
-        self.max_elems = max_elems
-        self.inceptionn, self.gives_up = inceptionn or {}, gives_up
-        self.thc: Any = thc
-        self.bf16, self.scale = bf16 and packet % HALF_UNIT == 0, scale
-        self.feedback, self.maxima, self.inc = feedback, maxima, inc
-        self.n_ranks, self.landing, self.scratch = n_ranks, landing, scratch
-        self.placed, self.scratch_placed = placed, scratch_placed
-        self.queue, self.completions = deque(), deque()
+        self.memory, self.inceptionn, self.watchdog = memory, inceptionn or {}, watchdog
+        self.judge = JobJudge(tables, ((0, memory.size),) if regions is None else regions, **limits)
+        self.queue, self.completions, self.history = JobQueue(), deque(), History()
         self.contexts: list[Any] = [None] * n_active
-        # by tensor mod HISTORY: (tensor, newest GEN that is over)
-        self.history: list[Any] = [None] * HISTORY
         self.overruns = self.n_started = self.now = 0
 
     def post(self, job: Job, now: int | None = None) -> bool:
         """Queue a job; False if the queue is full: nothing is lost, it may be posted again."""
-        if len(self.queue) >= QUEUE:
-            self.overruns += 1
-            return False
-        self.queue.append(Waiting(job, self.now if now is None else now))
-        return True
+        taken = self.queue.post(job, self.now if now is None else now)
+        self.overruns += not taken
+        return taken
 
     def abort(self, id: int | None = None) -> bool:
         """End the oldest job with this id, or of all, active or waiting; False if there is none.
@@ -178,11 +124,7 @@ class JobCard(Card):
             if id in (None, context.job.id):
                 self._end(context, JobStatus.ABORTED)
                 return True
-        for waiting in self.queue:
-            if id in (None, waiting.job.id) and not waiting.aborted:
-                waiting.aborted = True
-                return True
-        return False
+        return self.queue.abort(id)
 
     def take(self) -> Completion | None:
         """The oldest completion, or None; it leaves the ring."""
@@ -190,45 +132,9 @@ class JobCard(Card):
 
     def refusal(self, job: Job) -> Refusal:
         """`Refusal`: why the card would not start this job now, or NONE."""
-        thc = job.codec == JobCodec.THC
-        first = before(job.gen) if thc else job.gen
-        feedback = job.feedback and self.feedback
-        size = ELEM_BYTES.get(job.kind, 4)
-        places = [(job.source, size), (job.result, size)]
-        places += [(job.residual_at(half), 4) for half in range(2) if feedback]
-        beside = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
+        gens = [c.job.gen for c in self.contexts if c and c.job.tensor == job.tensor]
         last = self._last(job.tensor)
-        gens = beside + ([] if last is None else [last])
-        if job.collective > max(Collective):
-            return Refusal.COLLECTIVE
-        if not self._takes_operation(job):
-            return Refusal.OPERATION
-        if job.kind not in ELEM_BYTES or (job.kind == Kind.BF16 and not self.bf16):
-            return Refusal.KIND
-        built_in: dict[int, bool] = {JobCodec.RAW16: self.bf16, JobCodec.INCEPTIONN: self.inc}
-        if job.codec not in CODECS[job.kind] or not built_in.get(job.codec, True):
-            return Refusal.CODEC
-        if thc and not self._takes_thc(job):
-            return Refusal.CODEC
-        if self.collectives[job.table : job.table + 1] != [job.collective]:
-            return Refusal.TABLE
-        if not job.elems or not 0 < self.packet <= self.max_elems:
-            return Refusal.LENGTH
-        if self._packets(job) > self.n_packets or not self._has_room(job):
-            return Refusal.LENGTH
-        if job.source % ALIGN or job.result % ALIGN:
-            return Refusal.ALIGNMENT
-        if not all(self._inside(at, job.elems * width) for at, width in places):
-            return Refusal.REGION
-        if not (self.placed and (self.scratch_placed or not thc)):
-            return Refusal.REGION
-        if job.p_q16 and not self.gives_up:
-            return Refusal.SHARE
-        if any(ahead(first, gen) <= 0 for gen in gens):
-            return Refusal.ROUND
-        if job.feedback and not (thc and self.feedback):
-            return Refusal.FEEDBACK
-        return Refusal.NONE
+        return self.judge.refusal(job, gens if last is None else [*gens, last])
 
     def idle(self) -> bool:
         """Whether no job waits or is active."""
@@ -253,57 +159,17 @@ class JobCard(Card):
     def _n_active(self) -> int:
         return sum(context is not None for context in self.contexts)
 
-    def _packets(self, job: Job) -> int:
-        """Packet numbers that a job needs."""
-        table = self.table_list[job.table]
-        if job.codec == JobCodec.THC:
-            return packets(table, job.elems, self.packet, self.thc)
-        n_chunks, unit = table.n_chunks * table.repeats, unit_of(job)
-        chunk = -(-job.elems // (unit * n_chunks)) * unit
-        return n_chunks * -(-chunk // self.packet)
-
-    def _has_room(self, job: Job) -> bool:
-        """Whether landing areas and scratch are large enough."""
-        area, scratch = -(-job.elems // 16) * 64, 0
-        if job.codec == JobCodec.THC:
-            area, scratch = areas(self.table_list[job.table], job.elems, self.thc)
-        return (self.landing is None or self.n_ranks * area <= self.landing) and (
-            self.scratch is None or scratch <= self.scratch
-        )
-
-    def _takes_operation(self, job: Job) -> bool:
-        if job.op == Operation.MEAN:
-            return self.scale or (job.codec == JobCodec.THC and self.thc is not None)
-        if job.op == Operation.MAX:
-            return self.maxima and job.codec in (JobCodec.RAW32, JobCodec.RAW16)
-        return job.op == Operation.SUM
-
-    def _takes_thc(self, job: Job) -> bool:
-        """Whether the card has THC, for such jobs, sums of all nodes' levels fit a width, and half
-        of g is a whole number where the root may have to add it for leaves that miss.
-        """
-        if self.thc is None or job.collective != Collective.ALL_REDUCE:
-            return False
-        if job.p_q16 and self.gives_up and self.thc.get("g", 30) % 2:
-            return False
-        if job.table >= len(self.table_list):
-            return True  # refused for that
-        return self.table_list[job.table].n_nodes * self.thc.get("g", 30) < 1 << 16
-
-    def _inside(self, at: int, n_bytes: int) -> bool:
-        return any(first <= at and at + n_bytes <= first + size for first, size in self.regions)
-
     def _start(self, now: int) -> None:
         """Start or refuse what waits, oldest first, until one has to wait: for a context, for one
         that it follows, or for a place in the ring beside those that active jobs will need.
         """
         while self.queue and len(self.completions) + self._n_active() < RING:
-            waiting = self.queue[0]
+            waiting = self.queue.oldest
             job, posted, aborted = waiting.job, waiting.posted, waiting.aborted
             reason = Refusal.NONE if aborted else self.refusal(job)
             if not (aborted or reason or (None in self.contexts and not self._follows(job))):
                 return
-            self.queue.popleft()
+            self.queue.pop()
             if aborted or reason:
                 status = JobStatus.ABORTED if aborted else JobStatus.REFUSED
                 self._tell(job, status, posted, detail=int(reason))
@@ -325,7 +191,7 @@ class JobCard(Card):
 
     def _round(self, job: Job) -> Round:
         """The one round of a job without THC."""
-        plan = plan_of(self.table_list[job.table], job.elems, self.packet, unit_of(job))
+        plan = plan_of(self.judge.tables[job.table], job.elems, self.judge.packet, unit_of(job))
         tensor = tensor_of(job, plan, self.inceptionn)
         if job.kind == Kind.BF16:
             values = bf16.widen(self._halves(job.source, job.elems))
@@ -342,8 +208,8 @@ class JobCard(Card):
         if job.feedback:
             with np.errstate(all="ignore"):
                 x += self._words(job.residual_at(job.half), job.elems).view(np.float32)
-        table = self.table_list[job.table]
-        return ThcJob(job, table, self.settings.node, x, self.packet, self.thc)
+        table = self.judge.tables[job.table]
+        return ThcJob(job, table, self.settings.node, x, self.judge.packet, self.judge.thc)
 
     def _sum_up(self, context: Context, now: int) -> None:
         """The norms of a job are agreed: their round is over, and that of its indices begins, once
@@ -352,7 +218,7 @@ class JobCard(Card):
         norms, job, thc = context.round, context.job, context.thc
         assert thc is not None
         del self.rounds[job.tensor, norms.gen]
-        self._over(job.tensor, norms.gen)
+        self.history.over(job.tensor, norms.gen)
         context.round = thc.index_round(norms, at_share=self.settings.at_share)
         context.progress, context.since = (), now
         if job.feedback:
@@ -407,14 +273,9 @@ class JobCard(Card):
         job = context.job
         self.contexts[context.place] = None
         del self.rounds[job.tensor, context.round.gen]
-        self._over(job.tensor, job.gen)
+        self.history.over(job.tensor, job.gen)
         self.changed = True
         self._tell(job, status, context.posted, **fields)
-
-    def _over(self, tensor: int, gen: int) -> None:
-        last = self._last(tensor)
-        if last is None or ahead(gen, last) > 0:
-            self.history[tensor % HISTORY] = tensor, gen
 
     def _tell(self, job: Job, status: JobStatus, posted: int, **fields: int) -> None:
         self.completions.append(Completion(job.id, status, cycles=self.now - posted, **fields))
@@ -429,8 +290,7 @@ class JobCard(Card):
         return True
 
     def _last(self, tensor: int) -> int | None:
-        entry = self.history[tensor % HISTORY]
-        return entry[1] if entry and entry[0] == tensor else None
+        return self.history.last(tensor)
 
     def _place(self, round_: Round) -> int:
         return next(c.place for c in self.contexts if c and c.round is round_)

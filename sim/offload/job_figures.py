@@ -5,7 +5,7 @@ Part of `gradnic.sim.offload.job_run`.
 
 import numpy as np
 from gradnic.models.offload import bf16
-from gradnic.models.offload.job_card import ELEM_BYTES
+from gradnic.models.offload.job_judge import ELEM_BYTES
 
 from gradnic.interface.formats import GRADNIC, Op
 from gradnic.interface.job import JobCodec, JobStatus, Kind

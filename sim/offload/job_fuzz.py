@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.job_card import ELEM_BYTES
+from gradnic.models.offload.job_judge import ELEM_BYTES
 from gradnic.models.schedule import builders
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse

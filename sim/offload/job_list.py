@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from gradnic.models.offload.job_card import ELEM_BYTES
+from gradnic.models.offload.job_judge import ELEM_BYTES
 from gradnic.models.schedule.builders.collectives import COLLECTIVES
 
 from gradnic.interface.job import ALIGN, Job, JobCodec, Kind, Operation

@@ -1,6 +1,6 @@
 """Where the memory of a job may fail: bytes of each place that `job_list.PLACES` names."""
 
-from gradnic.models.offload.job_card import ELEM_BYTES
+from gradnic.models.offload.job_judge import ELEM_BYTES
 from gradnic.models.offload.thc_job import areas
 
 from gradnic.interface.job import ALIGN, JobCodec

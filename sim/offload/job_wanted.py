@@ -9,7 +9,7 @@ import numpy as np
 from gradnic.models import inceptionn
 from gradnic.models.offload import bf16
 from gradnic.models.offload import job_cluster as golden
-from gradnic.models.offload.job_card import ELEM_BYTES
+from gradnic.models.offload.job_judge import ELEM_BYTES
 from gradnic.models.offload.job_sums import ends
 from gradnic.models.offload.thc_job import mean
 from gradnic.models.reduction.reduce import maximum

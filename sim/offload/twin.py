@@ -82,10 +82,10 @@ class Twin:
         self.faults = faults or LinkFaults(delay=1)
         self.told = [0 for _ in self.cluster.cards]  # completions that their port has
         card = self.cluster.cards[0]
-        options = {name: bool(getattr(card, name, False)) for name in OPTIONS}
+        options = {name: bool(getattr(card.judge, name, False)) for name in OPTIONS}
         options["any_bits"] = options["thc"]
         build = SIZES | {
-            "n_active": len(card.contexts), "n_packets": card.n_packets,
+            "n_active": len(card.contexts), "n_packets": card.judge.n_packets,
             "options": sum(options[name] << k for k, name in enumerate(OPTIONS)),
         }  # fmt: skip
         self.words = [
@@ -94,7 +94,8 @@ class Twin:
         ]
         self.ports = [
             HostPort(
-                card.memory, card.regions, mac=default_address(0x020000000000 + node), build=build,
+                card.memory, card.judge.regions, build=build,
+                mac=default_address(0x020000000000 + node),
                 read_register=lambda at, node=node: self._read(node, at),
                 write_register=lambda at, word, node=node: self._write(node, at, word),
                 post=card.post,
@@ -177,7 +178,7 @@ def _registers(card, options):
         "build": {"bytes": SIZES["beat_bytes"], "ports": SIZES["n_ports"],
                   "ranks": SIZES["n_ranks"], "nodes": SIZES["n_nodes"],
                   "peer_bits": (SIZES["n_peers"] - 1).bit_length()},
-        "longest": {"units": card.max_elems // SEQ_UNIT},
+        "longest": {"units": card.judge.max_elems // SEQ_UNIT},
         "capacity": {"rows": SIZES["n_rows"], "chunks": SIZES["n_chunks"]},
         "status": {"n_active": len(card.contexts), "n_engines": len(card.contexts),
                    "n_tables": SIZES["n_tables"], **options},

@@ -237,7 +237,7 @@ def test_a_full_queue_refuses_and_a_full_ring_waits():
         taken = [card.post(job) for job in jobs]
         assert taken == [True] * QUEUE + [False] * (RING + 3)
         assert card.overruns == RING + 3
-        assert card.queue[-1].job == jobs[QUEUE - 1]
+        assert card.queue.waiting[-1].job == jobs[QUEUE - 1]
     bench.post(*jobs[QUEUE:])
     for _ in range(3000):
         bench.cluster.step(HARSH)

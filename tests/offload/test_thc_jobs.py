@@ -216,19 +216,19 @@ def test_refusals_leave_memory_alone():
     assert reason(feedback=1, residual=MEMORY // 64 - 76) == Refusal.NONE  # 2 x 38 x 64 bytes
     assert reason(feedback=1, residual=MEMORY // 64 - 75) == Refusal.REGION
     assert reason(feedback=1, codec=JobCodec.RAW32) == Refusal.FEEDBACK
-    card.thc = {"g": 1 << 15}
+    card.judge.thc = {"g": 1 << 15}
     assert reason() == Refusal.CODEC
-    card.thc = {"g": 31}
+    card.judge.thc = {"g": 31}
     assert reason() == Refusal.NONE
     assert reason(p_q16=1) == Refusal.CODEC  # 31 / 2 stands for what misses
     assert reason(p_q16=1, codec=JobCodec.RAW32) == Refusal.NONE
-    card.gives_up = False
+    card.judge.gives_up = False
     assert reason(p_q16=1) == Refusal.SHARE
-    card.thc, card.gives_up = {"g": 32}, True
+    card.judge.thc, card.judge.gives_up = {"g": 32}, True
     assert reason(p_q16=1) == Refusal.NONE
-    card.thc = None
+    card.judge.thc = None
     assert reason() == Refusal.CODEC
-    card.thc = bench.thc
+    card.judge.thc = bench.thc
     bench.post(good)
     bench.cluster.run(LinkFaults())
     # norms have the GEN before: it must be after what was last, too
