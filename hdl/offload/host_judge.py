@@ -1,6 +1,6 @@
 """Whether a host frame is of the session, the one expected, and within what it may reach.
 
-Part of `gradnic.hdl.offload.host_port`, whose golden model it follows.
+Golden model: `gradnic.models.offload.host_judge`.
 """
 
 from amaranth.hdl import Const, Module, Mux, Signal

@@ -30,8 +30,6 @@ from gradnic.interface.host_frame import (
     LEAST_T_EVENT,
     MAX_PAYLOAD,
     OUI,
-    REQUESTS,
-    SEQ_BITS,
     SILENCE,
     T_EVENT,
     Drop,
@@ -44,8 +42,8 @@ from gradnic.interface.job import Completion, Job
 from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job, refusal
-
-SEQS = 1 << SEQ_BITS
+from . import host_judge
+from .host_judge import SEQS
 
 
 class Octets:
@@ -209,12 +207,10 @@ class HostPort:
             return [_framed(me, peer, head, 0, b"")]
         if asked["kind"] == Kind.ACK:
             return self._heard(asked["seq"])
-        ahead = (asked["seq"] - self.next) % SEQS
-        if ahead:
-            if ahead >= SEQS // 2:
-                self.late += 1
-            else:
-                self.gaps += 1
+        apart = host_judge.apart(asked["seq"], self.next)
+        if apart:
+            self.late += apart < 0
+            self.gaps += apart > 0
             return [self._ack()]
         return self._carry_out(asked)
 
@@ -286,16 +282,13 @@ class HostPort:
 
     def _carry_out(self, asked: dict[str, Any]) -> list[bytes]:
         kind, address, n_bytes = asked["kind"], asked["address"], asked["elems"]
-        status, answers = Status.DONE, []
-        if kind not in REQUESTS:
-            status = Status.UNKNOWN
-        elif kind != Kind.POST and address % (ALIGN if kind in (Kind.READ, Kind.WRITE) else 4):
-            status = Status.UNALIGNED
+        status = host_judge.status(asked, self.regions(), self.register_bytes)
+        answers = []
+        if status is not Status.DONE:
+            pass  # nothing is done
         elif kind == Kind.POST:
             if not self.post(Job.parse(asked["payload"])):
                 status = Status.FULL
-        elif not self._inside(kind, address, n_bytes):
-            status = Status.OUTSIDE
         elif kind == Kind.WRITE:
             if not self.memory.write(address, asked["payload"]):
                 status = Status.MEMORY
@@ -319,13 +312,6 @@ class HostPort:
             self.silent_since = self.now
             return [self._ack()] if self.unacknowledged == ACK_FRAMES else []
         return [self._ack()] if kind in (Kind.WRITE_REG, Kind.POST) else answers
-
-    def _inside(self, kind: int, address: int, n_bytes: int) -> bool:
-        if kind in (Kind.READ_REG, Kind.WRITE_REG):
-            return address + n_bytes <= self.register_bytes
-        return any(
-            first <= address and address + n_bytes <= first + size for first, size in self.regions()
-        )
 
     def _read(self, seq: int, address: int, n_bytes: int) -> list[bytes]:
         """DATA, whole words; zeros and an ACK behind them where memory has an error."""
