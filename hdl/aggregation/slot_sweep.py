@@ -1,6 +1,6 @@
 """Visits every slot: closes those whose time is over, and forgets those of a job that is gone.
 
-Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.slot_sweep`; a part of the slot rule.
 """
 
 from amaranth.hdl import Cat, Module, Signal
