@@ -1,6 +1,6 @@
 """A column of the store: a few lanes' sums of all slots, their tables and adders.
 
-Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.slot_lanes`; a part of the aggregation unit's adder.
 """
 
 from functools import reduce
