@@ -1,6 +1,6 @@
 """Share of packets that came with congestion marks, by neighbor, since it was last sent.
 
-Part of `gradnic.hdl.transport.receiver`, whose golden model it follows.
+Golden model: `gradnic.models.transport.mark_share`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -19,7 +19,7 @@ COUNT = 12  # bits: up to 4095 packets count
 class MarkShare(wiring.Component):
     """Counts packets and marks; ``share`` is right 11 cycles after a packet came.
 
-    As `gradnic.models.offload` counts, but for packets beyond the 4095th.
+    Packets beyond the 4095th do not count.
 
     Members
     -------

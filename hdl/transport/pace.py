@@ -1,6 +1,6 @@
 """Pacing of a sender: a rate that congestion marks or round trips steer, and a credit of bytes.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.pace`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
@@ -17,7 +17,7 @@ GAIN = 4
 OFF, BY_MARKS, BY_ROUND_TRIP = range(3)
 
 PaceRules = data.StructLayout({"rule": 2, "floor": 17, "step": 17, "low": 32, "high": 32})
-"""Registers, see `gradnic.models.transport.sender.Pace`; floor 1 to 65536."""
+"""Registers, see `gradnic.models.transport.pace.Pace`; floor 1 to 65536."""
 
 Echo = data.StructLayout({"ce_share": 8, "round_trip": 32})
 
@@ -30,7 +30,7 @@ def complement(value):
 class Pace(wiring.Component):
     """Lets frames go at `rate` / 65536 of the line. An echo takes 7 cycles.
 
-    Twin of `gradnic.models.transport.sender.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to
+    Twin of `gradnic.models.transport.pace.Pace`. Each cycle adds n_bytes * rate / 65536 bytes to
     the credit, up to ``burst``, at the rate of the cycle before; a frame goes while the credit is
     not below 0, three cycles after the one before at the soonest. In the cycle in which the rate
     rises, and while a frame is being paid for, the credit may pass ``burst`` by up to 5 * n_bytes.

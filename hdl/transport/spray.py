@@ -1,6 +1,6 @@
 """Path of each packet: round robin, random, or the one whose last congestion mark is oldest.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.spray`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -16,7 +16,7 @@ ROUND_ROBIN, RANDOM, LEAST_MARKED = range(3)
 class Spray(wiring.Component):
     """Offers the path of the next packet: one per cycle, none in the two cycles of a mark.
 
-    Twin of `gradnic.models.transport.sender.Spray`. The paths are kept in a list: those without a
+    Twin of `gradnic.models.transport.spray.Spray`. The paths are kept in a list: those without a
     mark by their last use, then the others by the age of their last mark. Round robin turns the
     whole list, least marked its first part, or takes its head where all are marked. A path is
     chosen when the one before is taken, so a mark counts from the packet after the next one on.

@@ -1,6 +1,6 @@
 """Size of a packet's values as eight bits, while they stream by.
 
-Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
+Golden model: `gradnic.models.transport.tag_score`.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
@@ -16,7 +16,7 @@ SUM_WIDTH = 28  # 4096 values of 16 bits
 class Scorer(wiring.Component):
     """Largest exponent, or logarithm of the sum of |g|: one beat per cycle, no handshake.
 
-    Twin of `max_score` and `sum_score` of `gradnic.models.transport.tagger`. The score comes
+    Twin of `max_score` and `sum_score` of `gradnic.models.transport.tag_score`. The score comes
     `latency` cycles after a packet's last beat; packets follow each other without a gap.
 
     Parameters

@@ -1,6 +1,6 @@
 """Thresholds of the tagger: written by the host, or taken from the scores of the last round.
 
-Part of `gradnic.hdl.transport.tagger`, whose golden model it follows.
+Golden model: `gradnic.models.transport.tag_threshold`.
 """
 
 from types import SimpleNamespace
@@ -24,10 +24,10 @@ WEIGHT = 32  # elements of a tensor in one round: below 2**32
 class Thresholds(wiring.Component):
     """Compares scores with their tensor's threshold and counts them in its histogram.
 
-    Twin of `gradnic.models.transport.tagger.Tagger.end_round` and `quantile`. A score takes 6
-    cycles. The end of a round takes about 540: one pass adds up the weights, one goes down from the
-    largest score until the share is reached, and clears. After reset, n_tensors * 256 cycles pass
-    before anything is taken.
+    One `gradnic.models.transport.tag_threshold.Threshold` for each tensor. A score takes 6 cycles.
+    The end of a round takes about 540: one pass adds up the weights, one goes down from the largest
+    score until the share is reached, and clears. After reset, n_tensors * 256 cycles pass before
+    anything is taken.
 
     Parameters
     ----------

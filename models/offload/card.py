@@ -30,8 +30,11 @@ from gradnic.interface.params import check_range
 
 from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job, refusal
+from ..transport.mark_share import MarkShare
+from ..transport.pace import Pace
 from ..transport.reception import wanted_packets
-from ..transport.sender import DATA, Pace, Spray
+from ..transport.sender import DATA
+from ..transport.spray import Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
 from .plan import Plan
 from .round import Round, Run
@@ -64,8 +67,8 @@ class Settings:
     job : int. tensors : tuple of `Tensor`. node : int, this card's SRC. peers : {node: Address}
     with the port at which each neighbor is heard. tagger : tagger.Rules, whose tensors are those
     of `tensors` in order. t_probe, t_retry : time between PROBEs, and of silence after NOT_READY.
-    segment : packets that one PROBE covers at most. n_paths, spray : see `sender.Spray`.
-    per_tick : frames that a port sends per tick. pace, low, high : rule of `sender.Pace` towards
+    segment : packets that one PROBE covers at most. n_paths, spray : see `spray.Spray`.
+    per_tick : frames that a port sends per tick. pace, low, high : rule of `pace.Pace` towards
     each neighbor, and its round trips in ticks; the line takes `TICK_BYTES` per frame and tick.
     at_share : a range may be given up once the rest of all that its sender sends is here, not by
     what is missing in it (see `Reception`).
@@ -132,7 +135,7 @@ class Card:
             node: Pace(settings.pace, low=settings.low, high=settings.high)
             for node in settings.peers
         }
-        self.echo = {node: [0, 0] for node in settings.peers}  # frames, of them marked
+        self.echo = {node: MarkShare() for node in settings.peers}
         self.silent = {}  # (node, tensor, gen): time until which nothing is sent
         self.changed = False  # rows may have become ready
         self.to_host = []
@@ -178,8 +181,7 @@ class Card:
         header = GRADNIC.parse(frame)
         marked = IPV4.ecn.get(frame) == 3
         self.counters["marked"] += marked
-        self.echo[source][0] += 1
-        self.echo[source][1] += marked
+        self.echo[source].packet(marked)
         body = frame[HEAD_BYTES : 14 + IPV4.total_length.get(frame)]
         path = UDP.source_port.get(frame)
         if header["op"] == Op.CONTROL and header["p0"] & 15 != Subtype.PROBE:
@@ -400,10 +402,9 @@ class Card:
         body: bytes = b"",
     ) -> tuple[int, bytes]:
         """(port, CONTROL frame) about the packets that `header` names, on the path it came by."""
-        frames, marked = self.echo[to]
-        share = min(marked * 256 // frames, 255) if frames else 0
+        share = self.echo[to].share
         if subtype != Subtype.PROBE:
-            self.echo[to] = [0, 0]
+            self.echo[to].sent()
         fields = {name: header[name] for name in ("ph", "gen", "lc", "slot", "tensor", "seq")}
         fields |= {
             "op": Op.CONTROL, "imp": 1, "set": header["gen"] & 1, "job": self.settings.job,

@@ -5,7 +5,8 @@ packets leave as Not-ECT, so that a congested queue drops them, important ones a
 it marks them. Twin of `gradnic.hdl.transport.tagger`.
 
 Sources: DLCP (arXiv 2008.08445) and MLT (NSDI 2024) for layers, magnitudes and the use of the ECN
-bits; which magnitude, the 8-bit scores and the histogram are ours, as the papers' rule is unknown.
+bits; which magnitude (`tag_score`) and what reaches the threshold (`tag_threshold`) are ours, as
+the papers' rule is unknown.
 """
 
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ from numpy.typing import ArrayLike
 from gradnic.interface.params import check_range
 
 from ..frame.egress import N_QUEUES
+from .tag_score import max_score, sum_score
+from .tag_threshold import Threshold
 
-N_BINS = 256  # scores of 8 bits
-NOTHING = N_BINS  # threshold that no score reaches
 ECT0 = 2
 SCORES = ("max", "sum")
 THRESHOLDS = ("off", "host", "histogram")
@@ -34,52 +35,6 @@ def layer_queue(layer: int, n_layers: int, n_queues: int = N_QUEUES) -> int:
 def default_dscp(n_queues: int = N_QUEUES) -> tuple[tuple[int, int], ...]:
     """``DSCP[queue][important]``: 8 * (7 - queue), the class selectors, alike for both."""
     return tuple((8 * (7 - q),) * 2 for q in range(n_queues))
-
-
-def max_score(floats: np.ndarray) -> int:
-    """Largest biased exponent of float32 values: 0 to 255; 0 for none. Subnormals count as 0."""
-    bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
-    return int((bits >> np.uint32(23) & np.uint32(0xFF)).max(initial=0))
-
-
-def sum_score(floats: np.ndarray, unit: int) -> int:
-    """8-bit logarithm of the sum of |g|, in units of 2**(unit - 127).
-
-    Each value counts with its upper 16 bits of significand, shifted down to whole units; values
-    of 2**16 units and more, Inf and NaN count 65535. The sum s is coded as s itself below 8, else
-    as 8 * (place of its highest bit - 2) + the three bits behind that: monotonous, within 1/8.
-    unit : int, biased exponent, 0 to 255. Up to 4096 values, so that s has 28 bits.
-    """
-    bits = np.ascontiguousarray(floats, np.float32).view(np.uint32)
-    exponent = (bits >> np.uint32(23) & np.uint32(0xFF)).astype(np.int64)
-    significand = (bits >> np.uint32(8) & np.uint32(0x7FFF) | np.uint32(0x8000)).astype(np.int64)
-    shift = 15 + unit - exponent
-    fixed = np.where(shift < 0, 0xFFFF, significand >> np.clip(shift, 0, 16))
-    fixed[(exponent == 0) | (shift > 15)] = 0
-    return code(int(fixed.sum()))
-
-
-def code(total: int) -> int:
-    """8-bit logarithm of a 28-bit sum, see `sum_score`."""
-    if total < 8:
-        return total
-    top = total.bit_length() - 1
-    return (top - 2) * 8 + (total >> top - 3 & 7)
-
-
-def quantile(histogram: np.ndarray, share: int) -> int:
-    """Largest threshold at which at least `share` / 256 of the weight is important.
-
-    histogram : ints, shape (256,), weight of each score. `NOTHING` where share or weight is 0.
-    """
-    total, above = int(histogram.sum()), 0
-    if not share or not total:
-        return NOTHING
-    for score in range(N_BINS - 1, -1, -1):
-        above += int(histogram[score])
-        if above * 256 >= total * share:
-            return score
-    raise AssertionError("the weights above 0 are all of them")
 
 
 @dataclass(frozen=True)
@@ -168,17 +123,12 @@ class Tagger:
 
     Attributes
     ----------
-    thresholds : list of int
-        One a tensor, 0 to 256: a packet whose score is at least that is important. The host may
-        write them; 0 at first.
-    histograms : int64, shape (n_tensors, 256)
-        Elements by score since the last `end_round`.
+    thresholds : list of `tag_threshold.Threshold`, one a tensor.
     """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.thresholds = [0] * rules.n_tensors
-        self.histograms = np.zeros((rules.n_tensors, N_BINS), np.int64)
+        self.thresholds = [Threshold() for _ in range(rules.n_tensors)]
 
     def tag(self, packet: Packet, floats: ArrayLike = ()) -> Tag:
         """Tag of `packet` with the float32 values `floats`; counts them in the histogram."""
@@ -187,8 +137,8 @@ class Tagger:
         queue, score, by_size = rules.queues[packet.layer], 0, False
         if packet.scored and packet.kind != CONTROL:
             score = max_score(floats) if rules.score == "max" else sum_score(floats, rules.unit)
-            self.histograms[packet.tensor, score] += packet.elems
-            by_size = rules.source != "off" and score >= self.thresholds[packet.tensor]
+            reached = self.thresholds[packet.tensor].reached(score, packet.elems)
+            by_size = rules.source != "off" and reached
         important = int(
             by_size
             or packet.layer >= rules.back_layer_start
@@ -200,6 +150,5 @@ class Tagger:
 
     def end_round(self, tensor: int) -> None:
         """The tensor's round is out: the histogram sets the next threshold, and starts anew."""
-        if self.rules.source == "histogram" and self.histograms[tensor].any():
-            self.thresholds[tensor] = quantile(self.histograms[tensor], self.rules.share)
-        self.histograms[tensor] = 0
+        share = self.rules.share if self.rules.source == "histogram" else None
+        self.thresholds[tensor].end_round(share)

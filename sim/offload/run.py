@@ -20,7 +20,8 @@ from gradnic.models.schedule.ethernet_cards import codec_of
 from gradnic.models.schedule.network_model import of_offload_card, simulate
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc.worker import Worker
-from gradnic.models.transport import tagger
+from gradnic.models.transport.tag_score import max_score
+from gradnic.models.transport.tag_threshold import N_BINS, quantile
 
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
@@ -273,12 +274,12 @@ def error_of(result, gradients):
 
 def _tags(gradients, important, packet=352):
     """Rules that make about that share of the gradients important, by a threshold of the host."""
-    histogram = np.zeros(tagger.N_BINS, np.int64)
+    histogram = np.zeros(N_BINS, np.int64)
     for row in gradients:
         for at in range(0, len(row), packet):
-            histogram[tagger.max_score(row[at : at + packet])] += 1
+            histogram[max_score(row[at : at + packet])] += 1
     share = min(255, round(256 * important))
-    threshold = tagger.quantile(histogram, share)
+    threshold = quantile(histogram, share)
     return {"source": HOST, "threshold": threshold, "back_layer_start": 1 << 12,
             "pull_all_important": 1}  # fmt: skip
 

@@ -2,8 +2,11 @@
 
 import numpy as np
 from gradnic.models.training.constants import value
+from gradnic.models.transport.mark_share import MarkShare
+from gradnic.models.transport.pace import LINE, Pace
 from gradnic.models.transport.reception import Reception, packet_sizes, wanted_packets
-from gradnic.models.transport.sender import DATA, LINE, Pace, Sending, Spray
+from gradnic.models.transport.sender import DATA, Sending
+from gradnic.models.transport.spray import Spray
 
 from .fabric import PAYLOAD, Packet, Word
 
@@ -205,7 +208,7 @@ class Bounded(Flow):
         ]
         self.n_important = int(self.important.sum())
         self.free = self.fabric.now
-        self.marked, self.came = 0, 0
+        self.echo = MarkShare()
         self.asleep = False
         self._next()
 
@@ -263,8 +266,7 @@ class Bounded(Flow):
             self.fabric.at(until, self._next)
 
     def received(self, packet):
-        self.came += 1
-        self.marked += packet.marked
+        self.echo.packet(packet.marked)
         if packet.marked and packet.path in self.paths and len(self.paths) > 1:
             self.answer(self.spray.mark, self.paths.index(packet.path))
         if packet.trimmed:
@@ -292,8 +294,8 @@ class Bounded(Flow):
     def _probed(self, run, stamp, turn):
         """A PROBE has come: STOP or BITMAPs go back, and the share of marked packets."""
         closed = self.reception.probe(run.first, len(run.order), n_important=self.n_important)
-        share = 256 * self.marked // self.came if self.came else 0
-        self.marked = self.came = 0
+        share = self.echo.share
+        self.echo.sent()
         self._closed()
         wanted = []
         if not closed:
@@ -302,7 +304,7 @@ class Bounded(Flow):
         self.answer(self._answered, run, stamp, closed, wanted, share, turn=turn)
 
     def _answered(self, run, stamp, closed, wanted, share):
-        self.pace.echo(min(share, 255), int(self.fabric.now - stamp))
+        self.pace.echo(share, int(self.fabric.now - stamp))
         if closed:
             run.stop()
         else:

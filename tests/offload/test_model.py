@@ -14,7 +14,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
 from gradnic.models.thc import worker as thc
-from gradnic.models.transport.sender import LINE
+from gradnic.models.transport.pace import LINE
 from gradnic.sim.frame import frames as makers
 
 from gradnic.interface.formats import GRADNIC, IPV4, UDP, Op

@@ -56,7 +56,7 @@ def test_sizes_make_packets_important(score):
         n_layers=8, score=score, unit=110, back_layer_start=5, source="host", n_tensors=1
     )
     golden = tagger.Tagger(rules)
-    golden.thresholds[0] = threshold
+    golden.thresholds[0].value = threshold
     x = values(1)
     result = cluster.run(x, LinkFaults(loss=0.05, seed=2))
     assert (result.replicas == x[0] + x[1]).all()

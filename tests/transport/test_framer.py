@@ -8,7 +8,7 @@ from gradnic.hdl.transport.framer import N_PATHS, Framer
 from gradnic.hdl.transport.records import BODY, Own, Round
 from gradnic.hdl.transport.spray import LEAST_MARKED
 from gradnic.models.frame.ipv4 import gradnic_frame
-from gradnic.models.transport.sender import Spray
+from gradnic.models.transport.spray import Spray
 from gradnic.sim.engine import batch
 
 from gradnic.interface.formats import UDP, Op

@@ -1,9 +1,9 @@
-"""Sender, golden model: order, selective resend, STOP, spraying, pacing; and whole transfers."""
+"""Sender, golden model: order, selective resend, STOP; and whole transfers."""
 
 import numpy as np
 import pytest
 from gradnic.models.transport.blt import Path, transfer
-from gradnic.models.transport.sender import DATA, LINE, PROBE, Pace, Sending, Spray, xorshift
+from gradnic.models.transport.sender import DATA, PROBE, Sending
 
 
 def drain(sending, now):
@@ -53,40 +53,6 @@ def test_stop_cancels_what_is_queued():
     assert not s.bitmap(0, [3])
 
 
-def test_paths_round_robin_and_random():
-    assert [Spray(3).next() for _ in range(1)] == [0]
-    s = Spray(3)
-    assert [s.next() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    s = Spray(5, "random", seed=9)
-    got = [s.next() for _ in range(5000)]
-    assert np.bincount(got, minlength=5).min() > 900
-    assert xorshift(1) == 0x00042021
-
-
-def test_least_recently_marked_path():
-    s = Spray(4, "least_marked")
-    assert [s.next() for _ in range(3)] == [0, 1, 2]
-    s.mark(3)
-    assert [s.next() for _ in range(4)] == [0, 1, 2, 0]
-    for path in (0, 1, 2):
-        s.mark(path)
-    assert [s.next() for _ in range(3)] == [3, 3, 3]  # all are marked: the oldest
-    s.mark(3)
-    assert s.next() == 0
-
-
-def test_a_silent_path_is_left_and_lost_probes_do_not_end_the_spraying():
-    s = Spray(4, "least_marked")
-    for path in (0, 1, 3):
-        s.mark(path)
-    assert s.next() == 2  # dead, it has no mark
-    assert s.again(2) != 2
-    assert {s.next() for _ in range(8)} == set(range(4))  # all go without a mark again
-    for _ in range(20):
-        s.again(s.next())
-    assert len({s.next() for _ in range(8)}) > 1
-
-
 def test_a_probe_that_was_refused_is_not_again():
     s = Sending([(0, 0)] * 2, t_probe=16)
     drained = drain(s, 0)
@@ -94,43 +60,6 @@ def test_a_probe_that_was_refused_is_not_again():
     s.refused()
     assert s.next(2) == (PROBE, 2, 0)
     assert s.next(18) == (PROBE, 18, 1)
-
-
-def test_marked_share_cuts_the_rate_and_its_absence_restores_it():
-    p = Pace("ce", floor=1000, step=500)
-    p.echo(255, 0)
-    assert p.alpha == 255 * 256 // 16
-    assert p.rate == LINE - (LINE * p.alpha >> 17)
-    for _ in range(100):
-        p.echo(255, 0)
-    assert p.rate == 1000
-    assert abs(p.alpha - 255 * 256) < 256
-    p.echo(0, 0)
-    assert p.rate == 1500
-    for _ in range(300):
-        p.echo(0, 0)
-    assert p.rate == LINE
-
-
-def test_round_trips_steer_the_rate():
-    p = Pace("rtt", low=10, high=100, step=64)
-    p.echo(0, 200)
-    assert p.rate == LINE - LINE // 8
-    before = p.rate
-    p.echo(0, 50)  # falling
-    assert p.rate == before + 64
-    p.echo(0, 60)  # growing between low and high
-    assert p.rate == before + 64 - (before + 64 >> 4)
-
-
-def test_credit_keeps_the_rate():
-    p = Pace("ce", floor=1, step=1)
-    p.rate = LINE // 4
-    sent = 0
-    for _ in range(10_000):
-        p.cycle(32, 2000)
-        sent += 1500 if p.spend(1500) else 0
-    assert abs(sent / (10_000 * 8) - 1) < 0.03
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.1])

@@ -1,11 +1,10 @@
-"""Sizes of packets' values, while they stream by, against the golden tagger's."""
+"""Sizes of packets' values: in real numbers, and while they stream by."""
 
 import numpy as np
 import pytest
 from gradnic.hdl.transport.tag_score import Scorer
-from gradnic.models.transport.tagger import max_score, sum_score
-from gradnic.sim.engine import stimulus
-from gradnic.sim.engine.amaranth_run import simulate
+from gradnic.models.transport.tag_score import code, max_score, sum_score
+from gradnic.sim.engine import batch, stimulus
 
 
 def packets(n_lanes, unit):
@@ -26,41 +25,62 @@ def packets(n_lanes, unit):
     ("n_lanes", "by_sum", "unit"), [(4, 0, 117), (4, 1, 117), (4, 1, 1), (4, 1, 254), (16, 1, 117)]
 )
 def test_scores(n_lanes, by_sum, unit):
-    part, got = Scorer(n_lanes), []
+    """Packets close behind each other, with cycles without a beat; each score at its latency."""
     made = packets(n_lanes, unit)
-    beats, ends = [], []
+    beats, last = [], []
     for values in made:
-        whole = np.zeros(-(-values.size // n_lanes) * n_lanes, np.float32)
-        whole[: values.size] = values
-        rows = whole.reshape(-1, n_lanes)
-        beats += [int.from_bytes(row.tobytes(), "little") for row in rows]
-        ends += [len(beats) - 1]
-    gaps = stimulus.rng("score gaps").random(len(beats)) < 0.1
-
-    async def bench(ctx):
-        ctx.set(part.by_sum, by_sum)
-        ctx.set(part.unit, unit)
-        cycle, due = 0, {}
-        for number, (beat, gap) in enumerate(zip(beats, gaps, strict=True)):
-            for push in (0, 1) if gap else (1,):
-                ctx.set(part.push, push)
-                ctx.set(part.data, beat if push else (1 << 32 * n_lanes) - 1)
-                ctx.set(part.last, int(number in ends))
-                if push and number in ends:
-                    due[cycle + part.latency] = True
-                await ctx.tick()
-                cycle += 1
-                assert ctx.get(part.done) == due.pop(cycle, False)
-                if ctx.get(part.done):
-                    got.append(ctx.get(part.score))
-        ctx.set(part.push, 0)
-        for _ in range(part.latency):
-            await ctx.tick()
-            cycle += 1
-            assert ctx.get(part.done) == due.pop(cycle, False)
-            if ctx.get(part.done):
-                got.append(ctx.get(part.score))
-
-    simulate(part, bench)
+        rows = np.zeros((-(-values.size // n_lanes), n_lanes), np.float32)
+        rows.ravel()[: values.size] = values
+        beats.append(rows.view(np.uint8))
+        last += [0] * (len(rows) - 1) + [1]
+    gaps = stimulus.rng("score gaps").random(len(last)) < 0.1
+    at = 1 + np.arange(len(last)) + np.cumsum(gaps)  # the first cycle stands during reset
+    part = Scorer(n_lanes)
+    n = at[-1] + part.latency + 2
+    push, ends = np.zeros((2, n), int)
+    data = np.full((n, 4 * n_lanes), 0xFF, np.uint8)  # what is not pushed does not count
+    push[at], ends[at], data[at] = 1, last, np.concatenate(beats)
+    run = batch.build(part).run(
+        {},
+        signals={"push": push, "last": ends, "data": data, "by_sum": by_sum, "unit": unit},
+        trace=["done", "score"],
+        drain=False,
+        max_cycles=n,
+    )
+    done = np.flatnonzero(run.traces["done"])
+    np.testing.assert_array_equal(done, np.flatnonzero(ends) + part.latency)
     golden = [sum_score(values, unit) if by_sum else max_score(values) for values in made]
-    assert got == golden
+    assert run.traces["score"][done].tolist() == golden
+
+
+def test_max_score_is_the_largest_exponent():
+    bits = stimulus.float_corners()
+    for word in bits[::97]:
+        value = np.array([0, word], np.uint32).view(np.float32)
+        assert max_score(value) == int(word) >> 23 & 255
+    assert max_score([]) == 0
+
+
+@pytest.mark.parametrize("unit", [100, 127, 0, 255])
+def test_sum_score_follows_the_real_sum(unit):
+    rng = np.random.default_rng(unit)
+    for _ in range(200):
+        x = rng.standard_normal(336) * 2.0 ** rng.integers(-20, 14)
+        x = x.astype(np.float32)
+        whole = np.minimum(np.floor(np.abs(x.astype(np.float64)) / 2.0 ** (unit - 127)), 65535)
+        score = sum_score(x, unit)
+        low, high = (
+            code(int(whole.sum() * (1 - 2**-15)) - 1 if whole.sum() > 1 else 0),
+            code(int(whole.sum())),
+        )
+        assert low <= score <= high
+    odd = np.array([np.inf, np.nan, 1e-40, 0], np.float32)
+    assert sum_score(odd, 127) == code(2 * 65535)
+
+
+def test_code_is_monotonous_and_fits():
+    values = [*range(5000), *(2**k + d for k in range(12, 28) for d in (-1, 0, 1))]
+    codes = [code(v) for v in sorted(values)]
+    assert codes == sorted(codes)
+    assert codes[-1] < 256
+    assert [code(v) for v in (0, 7, 8, 15, 16, 2**27)] == [0, 7, 8, 15, 16, 200]
