@@ -1,7 +1,4 @@
-"""Which contributions are added ahead of their row, where a chunk gets many of them.
-
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
-"""
+"""Which contributions are added ahead of their row, where a chunk gets many of them."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, stream, wiring
@@ -20,8 +17,8 @@ class MergeBook(wiring.Component):
 
     A contribution qualifies if its chunk gets more than `MANY`, it is the next in order of rank,
     and it is not the last: that one is added while the row is sent. Others wait for the row, as do
-    those that come while 4 picked ones wait. So merging changes when sums are made, never their
-    order.
+    those that come while 4 picked ones wait behind the one on offer. So merging changes when sums
+    are made, never their order.
 
     Parameters
     ----------
