@@ -1,7 +1,4 @@
-"""INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole.
-
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
-"""
+"""INCEPTIONN on flit links: messages leave as coded units, each with a head, and return whole."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -29,8 +26,9 @@ class FlitCoder(wiring.Component):
     """Codes the payload of messages, in units of up to 64 flits of one chunk: 4 floats per cycle.
 
     Each unit becomes a head, which says its flits and coded bytes, and ceil(bytes / 16) flits; the
-    message's last unit has ``ends``, all but its first ``more``. 2 cycles per unit go without a
-    flit. A unit leaves once it is coded, that is after its last float.
+    message's last unit has ``ends``, all but its first ``more``. 8 cycles per unit go without a
+    flit in, until its descriptor is known, and one more per message. A unit leaves once it is
+    coded, that is after its last float.
 
     Parameters
     ----------
@@ -129,8 +127,9 @@ class FlitCoder(wiring.Component):
 class FlitDecoder(wiring.Component):
     """Messages as they were before `FlitCoder`, from coded units: 4 floats per cycle.
 
-    Heads pass for the first unit of a message only. 2 cycles per unit go without a flit. A unit
-    that is unsound vanishes, so that its message is too short for `Landing`.
+    Heads pass for the first unit of a message only. 2 cycles per unit go without a flit out, and 8
+    without one in, where these are more. A unit that is unsound vanishes, so that its message is
+    too short for `Landing`.
 
     Members
     -------

@@ -9,6 +9,8 @@ from gradnic.hdl.direct.codec import FlitCoder, FlitDecoder, Settings
 from gradnic.hdl.direct.landing import Places
 from gradnic.hdl.direct.link import Flit, FlitHead, FlitTransmitter, Payload
 from gradnic.models import inceptionn
+from gradnic.models.direct import link
+from gradnic.models.direct.codec import coded, decoded
 from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
@@ -90,17 +92,10 @@ def messages(rng, codec):
         heads.append(head)
         words.append(values)
         last += [0] * (size - 1) + [1]
-        flits.append((head_bytes(head), 1, 0))
+        flits.append((link.head(head).tobytes(), 1, 0))
         flits += [(part.tobytes(), 0, int(i == size - 1)) for i, part in
                   enumerate(image.reshape(-1, 4))]  # fmt: skip
     return heads, np.concatenate(words), last, flits
-
-
-def head_bytes(head):
-    value = 0
-    for name, width in reversed(HEAD.items()):
-        value = value << width | int(head[name])
-    return value.to_bytes(16, "little")
 
 
 def pair_run(model, codec, heads, words, last, **options):
@@ -129,22 +124,13 @@ def test_messages_come_back_as_the_codec_leaves_them(codec, stalls):
     plain = np.flatnonzero(got["head"] == 0)
     expected = np.frombuffer(b"".join(f[0] for f in flits), np.uint8).reshape(-1, 16)
     np.testing.assert_array_equal(got["data"][plain], expected[plain])
-    first = [{k: int(v[i]) for k, v in heads_of(got["data"]).items()} for i in
-             np.flatnonzero(got["head"])]  # fmt: skip
+    first = [link.fields(octets) for octets in got["data"][got["head"] == 1]]
     for name in ("flow", "first", "count", "rank", "more"):
         assert [f[name] for f in first] == [h[name] for h in heads]
     assert run.signals["unsound"] == 0
     assert run.signals["n_flits"] < 0.6 * len(flits)  # heads included
     if not stalls:  # units of 64, 6 and 3 flits: 2 cycles each, and waits for room in the coder
         assert run.taken["payload"][-1] - run.taken["payload"][0] < 1.3 * len(words) / 4
-
-
-def heads_of(data):
-    value, result = [int.from_bytes(row.tobytes(), "little") for row in data], {}
-    for name, width in HEAD.items():
-        result[name] = [v & (1 << width) - 1 for v in value]
-        value = [v >> width for v in value]
-    return result
 
 
 def test_an_unsound_unit_is_told_and_leaves_nothing():
@@ -155,6 +141,83 @@ def test_an_unsound_unit_is_told_and_leaves_nothing():
     assert run.signals["unsound"] == 1
     assert run.unpack("o")["head"].sum() == 1
     assert len(run.outputs["o"]) == 1 + 6  # the head, and the unit of the last 6 flits
+
+
+GRID = [{}, {"i": 0.4}, {"o": 0.4}, {"i": 0.7, "o": 0.6}]
+
+
+def units_of(codec):
+    """(Heads, payload, its last flags, units of each) of messages, coded."""
+    heads, words, last, _ = messages(stimulus.rng("units", codec["exponent"]), codec)
+    payload, units = words.view(np.uint8).reshape(-1, 16), []
+    for head, part in zip(heads, np.split(payload, np.flatnonzero(last)[:-1] + 1), strict=True):
+        chunks = range(head["first"], head["first"] + head["count"])
+        units += coded(head, part, [3 if chunk == 4 else 70 for chunk in chunks], codec)
+    return heads, payload, last, units
+
+
+def raw(model, port, flits):
+    names = {name: flits[name].astype(np.uint8) for name in ("data", "head", "last")}
+    return model.pack(port, **names)
+
+
+@pytest.mark.parametrize("codec", [STRICT, PAPER], ids=["strict", "paper"])
+@pytest.mark.parametrize("stalls", GRID, ids=str)
+def test_units_leave_as_the_golden_ones(codec, stalls):
+    model = batch.build(FlitCoder(**SIZES))
+    heads, payload, last, units = units_of(codec)
+    ports = {"i": ("heads", "payload"), "o": ("unit_heads", "units")}
+    run = model.run(
+        {
+            "heads": model.pack("heads", **{name: [h[name] for h in heads] for name in HEAD}),
+            "payload": model.pack("payload", data=payload, last=last),
+        },
+        signals={"codec": settings(codec), "places": row(Places(**SIZES), PLACES)},
+        stalls={port: duty for side, duty in stalls.items() for port in ports[side]},
+    )
+    its = [link.fields(unit["data"][0]) for unit in units]
+    flits = np.concatenate([unit[1:] for unit in units])
+    run.check(
+        unit_heads=model.pack("unit_heads", **{name: [h[name] for h in its] for name in HEAD}),
+        units=model.pack("units", data=flits["data"], last=flits["last"].astype(int)),
+    )
+    if not stalls:
+        gaps = set(np.diff(run.taken["payload"]).tolist())
+        assert gaps == {1, 9, 10}  # 8 cycles a unit, one more a message
+
+
+@pytest.mark.parametrize("codec", [STRICT, PAPER], ids=["strict", "paper"])
+@pytest.mark.parametrize("stalls", GRID, ids=str)
+@pytest.mark.parametrize("broken", [False, True])
+def test_units_come_back_as_the_golden_ones(codec, stalls, broken):
+    """Of a unit that is unsound nothing comes, whatever is wrong with it."""
+    model, units = batch.build(FlitDecoder()), units_of(codec)[-1]
+    if broken:
+        units[0]["data"][1, 0] ^= 1  # a tag
+        units[3] = np.delete(units[3], 1)  # a flit is missing
+        its = link.fields(units[6]["data"][0])
+        units[6]["data"][0] = link.head(its | {"flits": its["flits"] + 1})
+    flits, unsound = decoded(units, codec)
+    run = model.run(
+        {"flits": raw(model, "flits", np.concatenate(units))},
+        signals={"codec": settings(codec)},
+        stalls={{"i": "flits", "o": "o"}[side]: duty for side, duty in stalls.items()},
+    )
+    run.check(o=raw(model, "o", flits))
+    assert run.signals["unsound"] == unsound == broken
+
+
+@pytest.mark.parametrize(("value", "gap"), [(0.0, 2), (0.02, 2), (1.5, 13)])
+def test_rate_of_whole_units(value, gap):
+    """2 cycles a unit without a flit out; of raw floats 69 flits and 8 cycles for 64."""
+    its, n = dict.fromkeys(HEAD, 0) | {"count": 1}, 640
+    payload = np.full((n, 4), value, "<f4").view(np.uint8)
+    model, units = batch.build(FlitDecoder()), coded(its, payload, [n], STRICT)
+    run = model.run(
+        {"flits": raw(model, "flits", np.concatenate(units))}, signals={"codec": settings(STRICT)}
+    )
+    run.check(o=raw(model, "o", decoded(units, STRICT)[0]))
+    assert (np.diff(run.taken["o"][1::64]) == 64 + gap).all()
 
 
 def test_a_cluster_codes_every_hop():
