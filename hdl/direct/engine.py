@@ -1,7 +1,4 @@
-"""The engine of a card on the flit layer: reads, adds and hands out what the rows send.
-
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
-"""
+"""The engine of a card on the flit layer: reads, adds and hands out what the rows send."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring

@@ -51,7 +51,7 @@ MODELS = {
     "transport": "frame",
     "aggregation": "frame thc",
     "schedule": "aggregation",
-    "direct": "inceptionn schedule reduction",
+    "direct": "inceptionn reduction",
     "inline": "frame inceptionn",
     "offload": "aggregation frame inceptionn reduction schedule thc transport",
     "training": "inceptionn schedule thc transport",
