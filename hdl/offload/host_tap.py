@@ -1,7 +1,6 @@
 """Which frames of the host are for its card: by their destination, and of ARP what it asks for.
 
-Part of `gradnic.hdl.offload.host_side`; which requests a neighbor answers is said by
-`gradnic.models.offload.host_neighbor.is_request`.
+Golden model: `gradnic.models.offload.host_tap`.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from gradnic.models.frame.address import Address
 from gradnic.models.offload.cluster import LinkFaults
-from gradnic.models.offload.host_neighbor import is_request, reply
+from gradnic.models.offload.host_neighbor import reply
 from gradnic.models.offload.host_port import HostPort, carried, default_address
+from gradnic.models.offload.host_tap import way
 from gradnic.models.offload.job_cluster import JobCluster
 from gradnic.models.offload.plan import SEQ_UNIT
 
 from gradnic.interface.formats import (
-    ETHERNET,
     GRADNIC,
     GRADNIC_START,
     HEAD_BYTES,
@@ -141,11 +141,10 @@ class Twin:
         """What card `node` answers to a frame of its host; one to the network ends here."""
         port, ip = self.ports[node], self.words[node][HOSTED["host_ip"].offset]
         self._until = self.cluster.now + QUIET
-        if is_request(frame, port.mac, ip):
+        to = way(frame, port.mac, ip)
+        if to == "requests":
             return [reply(frame, port.mac, ip)] if len(frame) <= STORE_BYTES else []
-        if len(frame) < ETHERNET.stop or ETHERNET.destination.get(frame) != port.mac:
-            return []
-        return port.frame(frame, self.cluster.now)
+        return port.frame(frame, self.cluster.now) if to == "port" else []
 
     def _read(self, node, address):
         word = self.words[node].get(address, 0)

@@ -9,11 +9,19 @@ from gradnic.hdl.offload.host_tap import ByDestination, HostTap, Taken
 from gradnic.hdl.offload.job_card import JobCard
 from gradnic.hdl.stream.beats import FrameBeat
 from gradnic.models.offload.host_port import default_address
-from gradnic.sim.engine import stimulus
+from gradnic.models.offload.host_tap import is_to, way
+from gradnic.sim.engine import batch, encoding, stimulus
 from gradnic.sim.engine.amaranth_run import simulate
 
-from gradnic.interface.formats import ETHERNET
-from gradnic.interface.neighbor import ARP, ARP_REQUEST, BROADCAST, CARD_IP
+from gradnic.interface.formats import ETHERNET, IPV4
+from gradnic.interface.neighbor import (
+    ARP,
+    ARP_REQUEST,
+    BROADCAST,
+    CARD_IP,
+    ECHO_REQUEST,
+    HEAD_BYTES,
+)
 
 N_BYTES = 16
 MAC = default_address(0)
@@ -73,15 +81,17 @@ def test_each_frame_that_is_taken_is_told_of_once(duty):
     """
     rng = np.random.default_rng([stimulus.master_seed(), 21])
     kinds = {"port": (MAC, {}), "others": (0x020000000009, {}), "requests": (BROADCAST, {"arp": 1})}
-    ways = [list(kinds)[int(k)] for k in rng.integers(0, 3, 60)]
-    frames = [frame(rng, kinds[way][0], int(rng.integers(60, 200)), **kinds[way][1])
-              for way in ways]  # fmt: skip
+    drawn = [list(kinds)[int(k)] for k in rng.integers(0, 3, 60)]
+    frames = [frame(rng, kinds[name][0], int(rng.integers(60, 200)), **kinds[name][1])
+              for name in drawn]  # fmt: skip
+    ways = [way(octets, MAC, CARD_IP) for octets in frames]
+    assert ways == drawn
     marks = [int(rng.random() < 0.3) for _ in frames]
     metas = [int(rng.integers(1 << 16)) for _ in frames]
     tap = HostTap(N_BYTES, meta_width=16, tells=True)
     left, told = {name: Frames(getattr(tap, name)) for name in kinds}, []
-    mine = [k for k, way in enumerate(ways) if way != "others"]
-    places = {k: sum(way == ways[k] for way in ways[:k]) for k in mine}  # among those of its way
+    mine = [k for k, to in enumerate(ways) if to != "others"]
+    places = {k: sum(to == ways[k] for to in ways[:k]) for k in mine}  # among those of its way
 
     async def collect(ctx):
         for _ in range(4000):
@@ -108,7 +118,64 @@ def test_each_frame_that_is_taken_is_told_of_once(duty):
     assert told == [metas[k] for k in mine]
     for name, each in left.items():
         assert each.seen == [[frames[k], marks[k], {metas[k]} if name == "others" else set()]
-                             for k, way in enumerate(ways) if way == name]  # fmt: skip
+                             for k, to in enumerate(ways) if to == name]  # fmt: skip
+
+
+def near(rng, n):
+    """Frames that are for the card, or would be but for a bit of a field, or for their end."""
+    frames = []
+    for k in range(n):
+        octets = bytearray(rng.bytes(int(rng.integers(HEAD_BYTES, 200))))
+        kind = k % 4
+        fields = {ETHERNET.destination: (MAC, BROADCAST)[int(rng.integers(2))]}
+        if kind == 1:
+            fields |= ARP_REQUEST | {ARP.target_ip: CARD_IP}
+        elif kind == 2:
+            fields |= ECHO_REQUEST | {IPV4.destination: CARD_IP}
+        elif kind == 3:
+            fields = {ETHERNET.destination: MAC}
+        for field, value in fields.items():
+            field.put(octets, value)
+        if rng.random() < 0.5:
+            field = list(fields)[int(rng.integers(len(fields)))]
+            field.put(octets, field.get(octets) ^ 1 << int(rng.integers(field.width)))
+        if rng.random() < 0.3:
+            octets = octets[: int(rng.choice([1, 5, 6, 7, 14, 16, 41, 42, 48, HEAD_BYTES - 1]))]
+        frames.append(bytes(octets))
+    return frames
+
+
+@pytest.mark.parametrize("n_bytes", [16, 64])
+def test_each_frame_goes_its_way(n_bytes):
+    """Also those that are cut short, or differ in a bit from one that is answered; full rate, and
+    two cycles for one to the network.
+    """
+    model = batch.build(HostTap(n_bytes, meta_width=16))
+    rng = stimulus.rng("host_tap", str(n_bytes))
+    frames = near(rng, 400)
+    ways = np.array([way(octets, MAC, CARD_IP) for octets in frames])
+    assert all((ways == to).sum() > 40 for to in ("port", "requests", "others"))
+    marks, metas = rng.integers(0, 2, 400), rng.integers(0, 1 << 16, 400)
+    levels = {"mac": MAC, "ip": CARD_IP}
+    beats = model.pack_frames("i", frames, meta=metas)
+    bad, last = (encoding.fields_of(model.streams["i"].shape)[name][0] for name in ("bad", "last"))
+    bits = np.unpackbits(beats, axis=1, bitorder="little")
+    bits[bits[:, last] == 1, bad] = marks
+    beats = np.packbits(bits, axis=1, bitorder="little")
+    for stalls in ({}, {"i": 0.5}, {"others": 0.4, "port": 0.3, "requests": 0.3}):
+        run = model.run({"i": beats}, stalls=stalls, signals=levels)
+        for to in ("port", "requests", "others"):
+            mine = np.flatnonzero(ways == to)
+            assert run.frames(to) == [frames[k] for k in mine], to
+            out = run.unpack(to)
+            ends = out["last"] == 1
+            np.testing.assert_array_equal(out["bad"][ends], marks[mine])
+            if to == "others":
+                np.testing.assert_array_equal(out["meta"][ends], metas[mine])
+        if not stalls:
+            assert np.ptp(run.taken["i"]) == len(beats) - 1
+    alone = model.run({"i": model.pack_frames("i", [bytes(60)])}, signals=levels)
+    assert alone.taken["others"][0] - alone.taken["i"][0] == 2
 
 
 class OtherPort(wiring.Component):
@@ -133,8 +200,8 @@ class OtherPort(wiring.Component):
 def test_frames_that_end_at_another_port_are_told_of_once(duty):
     """Behind their last beats, in order; all others pass as they came."""
     rng = np.random.default_rng([stimulus.master_seed(), 22])
-    mine = [bool(rng.random() < 0.5) for _ in range(40)]
-    frames = [frame(rng, MAC if own else MAC + 1, int(rng.integers(14, 100))) for own in mine]
+    frames = [frame(rng, MAC + int(rng.integers(2)), int(rng.integers(14, 100))) for _ in range(40)]
+    mine = [is_to(octets, MAC) for octets in frames]
     marks = [int(rng.random() < 0.3) for _ in frames]
     metas = [int(rng.integers(1 << 16)) for _ in frames]
     port = OtherPort()
