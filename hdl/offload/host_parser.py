@@ -1,6 +1,6 @@
 """Reads the head of each frame to the host address: is it one of ours, and what does it ask.
 
-Part of `gradnic.hdl.offload.host_port`, whose golden model it follows.
+Golden model: `gradnic.models.offload.host_parser`.
 """
 
 from amaranth.hdl import Cat, Signal

@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradnic.interface.formats import (
-    ETHERNET,
     GRADNIC,
     GRADNIC_START,
     HEAD_BYTES,
-    IPV4,
-    UDP,
     UDP_PORT,
     Op,
 )
@@ -35,15 +32,14 @@ from gradnic.interface.host_frame import (
     Drop,
     Kind,
     Status,
-    well_formed,
 )
 from gradnic.interface.job import Completion, Job
 
 from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
-from ..frame.parser import native_job, refusal
 from . import host_judge
 from .host_judge import SEQS
+from .host_parser import ends, parse, refusal
 
 
 class Octets:
@@ -92,12 +88,6 @@ def carried(host: Address, card: Address, datagram: bytes) -> bytes:
     frame = bytearray(gradnic_frame(host, card, 0, head, payload))
     frame[GRADNIC_START:HEAD_BYTES] = datagram[: HEAD_BYTES - GRADNIC_START]  # as it is
     return bytes(frame)
-
-
-def parse(frame: bytes) -> dict[str, Any]:
-    """Fields of a host frame as of `HEAD`, and its ``payload``."""
-    end = UDP.start + UDP.length.get(frame)
-    return HEAD.parse(frame) | {"payload": frame[HEAD_BYTES:end]}
 
 
 def _framed(
@@ -191,7 +181,7 @@ class HostPort:
     def frame(self, frame: bytes, now: int | None = None, *, bad: bool = False) -> list[bytes]:
         """The frames that come back for one to the host address; bad : its mark."""
         self._goes_on(now)
-        why = self._refusal(frame, bad)
+        why = refusal(frame, bad, self.udp_port)
         if why is not Drop.NONE:
             self.dropped[why] += 1
             return []
@@ -202,7 +192,7 @@ class HostPort:
             self.strangers += 1
             if asked["kind"] == Kind.ACK:
                 return []
-            me, peer = self._ends(frame)
+            me, peer = ends(frame, self.mac, self.udp_port)
             head = {"p0": int(Kind.ACK), "p1": int(Status.STRANGER), "seq": asked["seq"]}
             return [_framed(me, peer, head, 0, b"")]
         if asked["kind"] == Kind.ACK:
@@ -233,32 +223,13 @@ class HostPort:
     def _goes_on(self, now: int | None) -> None:
         self.now = self.now if now is None else now
 
-    def _refusal(self, frame: bytes, bad: bool) -> Drop:
-        if bad:
-            return Drop.BAD
-        if native_job(frame, self.udp_port) is None:
-            return Drop.FOREIGN
-        why = refusal(frame, bad, HEAD_BYTES, native=False)
-        if why is not None:
-            return Drop[why.upper()]
-        asked = parse(frame)
-        sound = well_formed(asked["kind"], asked["elems"], len(asked["payload"]))
-        return Drop.NONE if sound and GRADNIC.op.get(frame) == Op.HOST else Drop.FORMAT
-
-    def _ends(self, frame: bytes) -> tuple[Address, Address]:
-        """(the card, the host) as the frame names them."""
-        me = Address(0, self.mac, IPV4.destination.get(frame), self.udp_port)
-        return me, Address(
-            0, ETHERNET.source.get(frame), IPV4.source.get(frame), UDP.source_port.get(frame)
-        )
-
     def _hello(self, frame: bytes, asked: dict[str, Any]) -> list[bytes]:
         again = self.session == asked["session"]
         if not again:
             self.session, self.next = asked["session"], (asked["seq"] + 1) % SEQS
             self.unacknowledged = self.event_seq = 0
             self.spoiled = False
-        self.me, self.peer = self._ends(frame)
+        self.me, self.peer = ends(frame, self.mac, self.udp_port)
         wanted = asked["elems"] // ALIGN * ALIGN
         self.unit = min(wanted or self.payload, self.payload)
         regions = {}
