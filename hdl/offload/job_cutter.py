@@ -1,7 +1,6 @@
 """Cuts a job's tensor into chunks and packets, and with THC its norms, too.
 
-Part of `gradnic.hdl.offload.job_clerk`; `clerk` is the `JobClerk`. The golden model is
-`gradnic.models.offload.plan.Plan`.
+Golden model: `gradnic.models.offload.job_cutter`. What the `JobClerk`, `clerk`, does in its steps.
 """
 
 from typing import Any

@@ -1,11 +1,10 @@
 """Mutation campaign of what cuts a job's tensor: all that the clerk hands on, and when, by sums."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from amaranth.hdl import Const, Shape
 from gradnic.hdl.offload.job_clerk import N_REGIONS, JobClerk
 from gradnic.hdl.offload.job_records import Descriptor, JobTableWrite, Prepared, Record, Waiting
+from gradnic.models.offload.job_cutter import cuts, prepared
 
 from gradnic.interface.job import ALIGN, TABLES, THC_PACKET, Job, JobCodec, Kind, Refusal
 
@@ -27,39 +26,6 @@ def component():
         N_BYTES, WIDTH, n_ranks=N_RANKS, n_packets=N_NUMBERS, max_elems=4080, n_tables=TABLES,
         n_contexts=1, inc=True, bf16=True, scale=True, thc=True, gives_up=True, feedback=True,
     )  # fmt: skip
-
-
-@dataclass
-class Cut:
-    """A tensor of `elems` in chunks of whole `group` units of 16, in packets of `packet` units.
-
-    divided : what is divided in the first step, and the two of the second and third one.
-    """
-
-    elems: int
-    chunks: int
-    group: int
-    packet: int
-
-    def __post_init__(self):
-        units = -(-self.elems // UNIT)
-        self.chunk = -(-units // (self.group * self.chunks)) * self.group
-        self.per_chunk = -(-self.chunk // self.packet)
-        self.last = (units - 1) // self.chunk
-        rest = units - self.last * self.chunk
-        self.last_elems = self.elems - UNIT * self.last * self.chunk
-        self.last_per_chunk = -(-rest // self.packet)
-        first = (units - 1) // self.group
-        self.divided = first, max(self.chunk - 1, units - 1), rest - 1
-
-    def fields(self):
-        """Of `Geometry`."""
-        return {
-            "packet": self.packet, "chunk": self.chunk, "per_chunk": self.per_chunk,
-            "last_chunk": self.last, "last_per_chunk": self.last_per_chunk,
-            "tail": UNIT * (self.chunk - (self.per_chunk - 1) * self.packet),
-            "last_tail": self.last_elems - UNIT * (self.last_per_chunk - 1) * self.packet,
-        }  # fmt: skip
 
 
 def _steps(a):
@@ -100,41 +66,19 @@ class Recording:
 
     def wanted(self, job):
         """(fields of `Prepared` or None where it is refused, cuts one behind the other)."""
-        chunks, width = int(self.chunks[job.table]), self.codes[job.table]
-        halves = job.kind == Kind.BF16 or job.codec == JobCodec.RAW16
-        want = {
-            "n_beats": -(-job.elems * (2 if job.kind == Kind.BF16 else 4) // N_BYTES),
-            "source": job.source // N_BYTES, "result": job.result // N_BYTES,
-        }  # fmt: skip
-        if job.codec != JobCodec.THC:
-            cut = Cut(job.elems, chunks, 2 if halves else 1, self.packet)
-            want["area"] = -(-job.elems // UNIT) * 4
-            cuts = [cut]
-        else:
-            n_packets = -(-job.elems // THC_PACKET)
-            cut = Cut(THC_PACKET * n_packets, chunks, 64, 64 if width == 8 else 32)
-            blocks = n_packets * (THC_PACKET // (64 << 2 * self.log4))
-            norms = -(-blocks // UNIT) * 64 // N_BYTES
-            of_norms = Cut(blocks, chunks, 1, self.packet)
-            cuts = [cut, of_norms]
-            want |= {
-                "area": n_packets * THC_PACKET * width // 8 // N_BYTES, "n_blocks": blocks,
-                "at_norms": norms, "at_indices": 2 * norms, "norms_live": of_norms.last + 1,
-                "at_sums": 2 * norms + n_packets * THC_PACKET * self.bits // 8 // N_BYTES,
-                **{f"norms.{name}": value for name, value in of_norms.fields().items()},
-            }  # fmt: skip
-        want |= {"live": cut.last + 1, "last_elems": cut.last_elems}
-        want |= {f"geometry.{name}": value for name, value in cut.fields().items()}
-        return want, cuts
+        chunks, block = int(self.chunks[job.table]), 64 << 2 * self.log4
+        how = {"width": self.codes[job.table], "block": block}
+        want = prepared(job, chunks, self.packet, n_bytes=N_BYTES, bits=self.bits, **how)
+        return want, cuts(job, chunks, self.packet, **how)
 
-    def refuses(self, job, want, cuts):
+    def refuses(self, job, want, made):
         """Why the job is refused, or NONE."""
         if self.packet % 2 and job.kind == Kind.BF16:
             return Refusal.KIND
         if self.packet % 2 and job.codec == JobCodec.RAW16:
             return Refusal.CODEC
-        long = any(cut.per_chunk > N_NUMBERS for cut in cuts)
-        long |= cuts[0].chunks * cuts[0].per_chunk > N_NUMBERS
+        long = any(cut.per_chunk > N_NUMBERS for cut in made)
+        long |= made[0].chunks * made[0].per_chunk > N_NUMBERS
         wide = want["area"] * N_RANKS >= ROOM
         wide |= job.codec == JobCodec.THC and want["at_sums"] + want["area"] >= ROOM
         if long or wide:
@@ -174,12 +118,12 @@ def _play(model, recording):
     starts, refused, start_soon = {}, {}, set()
     for k, job in enumerate(recording.jobs):
         at = begin + k * WINDOW
-        want, cuts = recording.wanted(job)
-        reason = recording.refuses(job, want, cuts)
+        want, made = recording.wanted(job)
+        reason = recording.refuses(job, want, made)
         cycle = at + 2
-        for cut in cuts:
+        for cut in made:
             for step, n in enumerate(cut.divided):
-                if step == 2 and cut is cuts[-1]:
+                if step == 2 and cut is made[-1]:
                     start_soon.add(cycle)
                 cycle += 1 + _steps(n)
             cycle += 1
