@@ -1,7 +1,4 @@
-"""Both ends of a lossless link: flits with heads, and credits for the landing buffer.
-
-Plumbing: no golden model of its own.
-"""
+"""Both ends of a lossless link: flits with heads, and credits for the landing buffer."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -24,7 +21,7 @@ class FlitTransmitter(wiring.Component):
     """Sends messages as flits, while the neighbor has room.
 
     Each message takes its payload and a head, or with `packets` a head before each 16 flits of
-    payload. A flit leaves per cycle, latency 2 cycles, if its sender has a credit for it: `credits`
+    payload. A flit leaves per cycle, latency 1 cycle, if its sender has a credit for it: `credits`
     at reset, one less for each flit, one more for each that the neighbor has taken out of its
     buffer. Nothing leaves without credit, so that the buffer never overflows.
 

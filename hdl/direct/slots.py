@@ -1,6 +1,6 @@
 """What the slots of the flit engine keep, and whose turn it is.
 
-Part of `gradnic.hdl.direct.card`, whose golden model it follows.
+`Slot` is state of `gradnic.hdl.direct.engine.FlitEngine`, and tested with it.
 """
 
 from typing import Any

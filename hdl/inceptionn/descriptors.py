@@ -1,6 +1,6 @@
 """What both engines do with the descriptors of their units, ahead of the beats.
 
-Part of `gradnic.hdl.inceptionn.compressor` and `decompressor`, whose golden models it follows.
+Plumbing: queues and credits; what a descriptor means stands in `compressor` and `decompressor`.
 """
 
 from amaranth.hdl import Signal
