@@ -1,5 +1,6 @@
 """The golden aggregator by the name that programs import it by."""
 
-from .aggregation.parser import Aggregator, contribution
+from .aggregation.aggregator import Aggregator
+from .aggregation.contribution import contribution
 
 __all__ = ["Aggregator", "contribution"]

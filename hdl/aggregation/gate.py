@@ -1,6 +1,6 @@
 """Lets nothing pass to the slots but whole, sound contributions of those who may speak.
 
-Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.gate`; a part of the aggregator.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -32,8 +32,6 @@ N_HEADS = 16  # that wait for the slots
 
 class Gate(wiring.Component):
     """Stores each frame, judges the whole of it, and hands on its head and payload, or nothing.
-
-    Plumbing: no golden model of its own.
 
     1 beat per cycle. A head is offered about 24 cycles after its frame's last beat, the payload 6
     cycles later. A frame for a slot of another job leaves as it came, marked COLL and with its UDP

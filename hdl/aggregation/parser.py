@@ -1,9 +1,7 @@
 """Reads the head of each frame of ours: may its sender speak, and what does it contribute.
 
-The table behind it: docs/spec/wire.md; the same in software:
-`gradnic.models.aggregation.parser`.
-
-Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
+The table behind it: docs/spec/wire.md. Twin of `gradnic.models.aggregation.parser`; a part of the
+gate.
 """
 
 from amaranth.hdl import Array, Cat, Mux, Signal

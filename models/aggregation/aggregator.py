@@ -1,17 +1,110 @@
-"""The aggregator top, frames and bad marks in and out. Twin of
-`gradnic.hdl.aggregation.aggregator`.
+"""Aggregator (THC, in-network): a bump in the wire that sums its jobs' packets and multicasts.
+Twin of `gradnic.hdl.aggregation.aggregator`.
 
-Around `gradnic.models.aggregation.parser.Aggregator` stands what a port does to every frame: one
+Which frames are ours and who may speak is decided in `gradnic.models.aggregation.gate`; what a
+contribution does to its slot in `gradnic.models.aggregation.unit`. Foreign traffic crosses from a
+worker's side to the network's and back. `AggregatorTop` adds what a port does to every frame: one
 that is longer than `MAX_FRAME` is cut there and marked bad; foreign frames keep their mark.
 """
 
 from collections.abc import Callable
 
-from gradnic.interface.aggregator import COUNTERS, MAX_FRAME
+from gradnic.interface.aggregator import COUNTERS, MAX_FRAME, Refusal
+from gradnic.interface.formats import AGGREGATOR
+from gradnic.interface.params import check_range
 
 from ..frame.egress import Egress, classify
-from .jobs import Config
-from .parser import Aggregator
+from ..frame.ipv4 import gradnic_frame
+from ..frame.parser import native_job
+from . import gate, parser
+from .jobs import Config, Job, is_heard
+from .switchml import SwitchmlJob, SwitchmlSwitch
+from .unit import SlotEngine
+
+IMPORTANT_ECT = 2
+
+
+class Aggregator:
+    """Golden twin of the aggregator's circuit: frames in, frames out, counters by reason.
+
+    Parameters
+    ----------
+    config : Config
+
+    Attributes
+    ----------
+    engine : gradnic.models.aggregation.unit.SlotEngine
+    switch : gradnic.models.aggregation.switchml.SwitchmlSwitch
+        For the jobs that are SwitchML's, second profile of the aggregator.
+    counters : collections.Counter
+        Those of the engine, and drops before it: ``bad``, ``checksum``, ``length``, ``format``,
+        ``owner``. ``collisions`` are frames that were sent on with COLL.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        native = [job for job in config.jobs if job.kind != "switchml"]
+        others = [job for job in config.jobs if job.kind == "switchml"]
+        self.jobs = {job.job: job for job in native}
+        self.engine = SlotEngine(native, n_words=config.n_words)
+        self.counters = self.engine.counters
+        self.switch = SwitchmlSwitch(
+            config.mac, config.ip, config.n_ports, others, counters=self.counters
+        )
+
+    def receive(
+        self, frame: bytes, port: int, now: int, *, bad: bool = False
+    ) -> list[tuple[int, bytes]]:
+        """Take one frame; return what leaves because of it.
+
+        frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
+        Returns a list of (port, frame). A frame that is not ours crosses to the other side.
+        """
+        job = self.job_of(frame, port)
+        other = (port + self.config.n_ports) % (2 * self.config.n_ports)
+        if job is None:
+            return [(other, frame)]
+        if isinstance(job, SwitchmlJob):
+            return self.switch.receive(frame, port, now, bad=bad)
+        reason = gate.refusal(frame, job, port, bad=bad)
+        if reason:
+            self.counters[reason.name.lower()] += 1
+            collides = reason is Refusal.COLLISIONS
+            return [(other, gate.collided(frame))] if collides else []
+        head = {"job": job.job} | parser.contribution_head(frame)
+        return self._frames(self.engine.contribute(head, parser.payload(frame), now))
+
+    def tick(self, now: int) -> list[tuple[int, bytes]]:
+        """Close every open slot whose deadline has passed, lowest (slot, set) first."""
+        return self._frames(self.engine.tick(now))
+
+    def job_of(self, frame: bytes, port: int) -> Job | SwitchmlJob | None:
+        """The job whose frame this is, or None for foreign traffic.
+
+        Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
+        address the frame comes from. ValueError for a port that is none of the 2 * n_ports.
+        """
+        check_range("port", port, 0, 2 * self.config.n_ports - 1)
+        number = native_job(frame, self.config.udp_port)
+        if number is None:
+            return self.switch.job_of(frame, port)
+        job = self.jobs.get(number)
+        return job if job and is_heard(job, frame, port % self.config.n_ports) else None
+
+    def _frames(self, answers: list[tuple[dict, bytes]]) -> list[tuple[int, bytes]]:
+        """Answers as (port, frame), one for each child that gets a copy."""
+        out = []
+        for head, payload in answers:
+            job = self.jobs[head["job"]]
+            tos = 8 * (7 - head["lc"]) << 2 | IMPORTANT_ECT
+            fields = {name: value for name, value in head.items() if name != "children"}
+            fields |= {"ph": 1, "imp": 1, "src": AGGREGATOR, "set": head["gen"] & 1}
+            for child, address in enumerate(job.children):
+                if head["children"] >> child & 1:
+                    out.append(
+                        (address.port, gradnic_frame(self.config, address, tos, fields, payload))
+                    )
+        return out
 
 
 class AggregatorTop:

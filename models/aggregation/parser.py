@@ -1,180 +1,81 @@
-"""Aggregator (THC, in-network): a bump in the wire that sums its jobs' packets and multicasts.
+"""What the head of a frame of ours says: who speaks, and what is contributed. Twin of
+`gradnic.hdl.aggregation.parser`.
 
-Which frames are ours and who may speak is decided here; what a contribution does to its slot in
-`gradnic.models.aggregation.unit`. Foreign traffic crosses from a worker's side to the network's and
-back.
+Frames are the gradnic ones of a `Job`, or SwitchML's of a `SwitchmlJob`, which name no sender and
+no generation. Source: docs/spec/wire.md (who may speak; the profiles).
 """
 
-from gradnic.interface.formats import (
-    AGGREGATOR,
-    ETHERNET,
-    GRADNIC,
-    HEAD_BYTES,
-    IPV4,
-    UDP,
-    Op,
-)
-from gradnic.interface.params import check_range
+from typing import Any
 
-from ..frame.address import Address
-from ..frame.ipv4 import gradnic_frame
-from ..frame.parser import native_job, refusal
-from .jobs import W_CODES, Config, Job, is_heard
-from .slot_rule import STALE
-from .slot_verdict import index_parameters
-from .switchml import SwitchmlJob, SwitchmlSwitch
-from .unit import SlotEngine
+from gradnic.interface.aggregator import Refusal
+from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, Op
+from gradnic.interface.switchml import SWITCHML, VALUES
 
-__all__ = ["STALE", "Address", "Aggregator", "Config", "Job", "contribution"]
-
-IMPORTANT_ECT = 2
+_BOTH = ("src", "op", "gen", "slot", "lc", "tensor", "tree", "seq", "elems", "p0", "p1", "arg")
 
 
-class Aggregator:
-    """Golden twin of the aggregator's circuit: frames in, frames out, counters by reason.
+def speaker(frame: bytes, job: Any, port: int) -> int | None:
+    """Number of the child of `job` that a frame is from, or None.
 
-    Parameters
-    ----------
-    config : Config
-
-    Attributes
-    ----------
-    engine : gradnic.models.aggregation.unit.SlotEngine
-    switch : gradnic.models.aggregation.switchml.SwitchmlSwitch
-        For the jobs that are SwitchML's, second profile of the aggregator.
-    counters : collections.Counter
-        Those of the engine, and drops before it: ``bad``, ``checksum``, ``length``, ``format``,
-        ``owner``. ``collisions`` are frames that were sent on with COLL.
+    A child speaks at its port, from its MAC and IPv4 address, by its SRC, and in a frame for the
+    aggregator, PH = 0. port : where the frame came in; n_ports and more are the network's side.
     """
+    native = job.kind != "switchml"
+    found = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
+    for number, child in enumerate(job.children):
+        named = (GRADNIC.ph.get(frame), GRADNIC.src.get(frame)) == (0, number)
+        if found == (child.port, child.mac, child.ip) and (named or not native):
+            return number
+    return None
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        native = [job for job in config.jobs if job.kind != "switchml"]
-        others = [job for job in config.jobs if job.kind == "switchml"]
-        self.jobs = {job.job: job for job in native}
-        self.engine = SlotEngine(native, n_words=config.n_words)
-        self.counters = self.engine.counters
-        self.switch = SwitchmlSwitch(
-            config.mac, config.ip, config.n_ports, others, counters=self.counters
-        )
 
-    def receive(
-        self, frame: bytes, port: int, now: int, *, bad: bool = False
-    ) -> list[tuple[int, bytes]]:
-        """Take one frame; return what leaves because of it.
+def claim(frame: bytes, job: Any, port: int) -> Refusal:
+    """Whether a sound frame's sender may contribute to the slot that it names: OWNER, COLLISIONS,
+    the first that applies, or NONE.
 
-        frame : bytes, Ethernet without FCS. port : int, where it arrives. now : int, time.
-        Returns a list of (port, frame). A frame that is not ours crosses to the other side.
-        """
-        job = self.job_of(frame, port)
-        other = (port + self.config.n_ports) % (2 * self.config.n_ports)
-        if job is None:
-            return [(other, frame)]
-        if isinstance(job, SwitchmlJob):
-            return self.switch.receive(frame, port, now, bad=bad)
-        reason = self._refusal(frame, job, port, bad)
-        if reason:
-            self.counters[reason] += 1
-            return []
-        head = GRADNIC.parse(frame)
-        if not job.owns(head["slot"]):
-            self.counters["collisions"] += 1
-            collided = bytearray(frame)
-            GRADNIC.coll.put(collided, 1)
-            UDP.checksum.put(collided, 0)
-            return [(other, bytes(collided))]
+    A SwitchML frame cannot say that it is sent on: the slots refuse it.
+    """
+    if speaker(frame, job, port) is None:
+        return Refusal.OWNER
+    if job.kind == "switchml" or job.owns(GRADNIC.slot.get(frame)):
+        return Refusal.NONE
+    return Refusal.COLLISIONS
+
+
+def head_bytes(native: bool) -> int:
+    """Bytes of a frame before its payload."""
+    return HEAD_BYTES if native else SWITCHML.stop
+
+
+def payload(frame: bytes, *, native: bool = True) -> bytes:
+    """Payload of a sound frame, as long as its UDP length says."""
+    return frame[head_bytes(native) : UDP.start + UDP.length.get(frame)]
+
+
+def contribution_head(frame: bytes, *, native: bool = True) -> dict[str, int]:
+    """What a frame contributes: fields of `gradnic.interface.formats.GRADNIC` by name, ``ecn``
+    or-ed with an IP congestion mark, and ``length``, bytes of payload as UDP has them.
+
+    Of SwitchML's ``gen`` is the set, ``p0`` and ``p1`` are exponents, and what an answer only
+    repeats is in ``tensor`` (source port), ``tree`` (low bits of the destination port) and ``arg``
+    (packet number); elements of a reserved size are 0.
+    """
+    length = UDP.length.get(frame) + UDP.start - head_bytes(native)
+    if native:
+        head = {name: GRADNIC[name].get(frame) for name in (*_BOTH, "last", "ovf", "ecn")}
         head["ecn"] |= int(IPV4.ecn.get(frame) == 3)
-        payload = frame[HEAD_BYTES : HEAD_BYTES + UDP.length.get(frame) - 30]
-        return self._frames(self.engine.contribute(head, payload, now))
-
-    def tick(self, now: int) -> list[tuple[int, bytes]]:
-        """Close every open slot whose deadline has passed, lowest (slot, set) first."""
-        return self._frames(self.engine.tick(now))
-
-    def job_of(self, frame: bytes, port: int) -> Job | SwitchmlJob | None:
-        """The job whose frame this is, or None for foreign traffic.
-
-        Ours is what has the port, VER, and a JOB with a child at this pair of ports whose IPv4
-        address the frame comes from. ValueError for a port that is none of the 2 * n_ports.
-        """
-        check_range("port", port, 0, 2 * self.config.n_ports - 1)
-        number = native_job(frame, self.config.udp_port)
-        if number is None:
-            return self.switch.job_of(frame, port)
-        job = self.jobs.get(number)
-        return job if job and is_heard(job, frame, port % self.config.n_ports) else None
-
-    def _refusal(self, frame: bytes, job: Job, port: int, bad: bool) -> str | None:
-        """Why a frame of ours is dropped before any slot is read, or None."""
-        reason = refusal(frame, bad, HEAD_BYTES)
-        if reason:
-            return reason
-        header = GRADNIC.parse(frame)
-        source = header["src"]
-        if header["ph"] or source >= len(job.children):
-            return "owner"
-        child = job.children[source]
-        claimed = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
-        return None if claimed == (child.port, child.mac, child.ip) else "owner"
-
-    def _frames(self, answers: list[tuple[dict, bytes]]) -> list[tuple[int, bytes]]:
-        """Answers as (port, frame), one for each child that gets a copy."""
-        out = []
-        for head, payload in answers:
-            job = self.jobs[head["job"]]
-            tos = 8 * (7 - head["lc"]) << 2 | IMPORTANT_ECT
-            fields = {name: value for name, value in head.items() if name != "children"}
-            fields |= {"ph": 1, "imp": 1, "src": AGGREGATOR, "set": head["gen"] & 1}
-            for child, address in enumerate(job.children):
-                if head["children"] >> child & 1:
-                    out.append(
-                        (address.port, gradnic_frame(self.config, address, tos, fields, payload))
-                    )
-        return out
-
-
-def contribution(
-    job: Job,
-    child: int,
-    *,
-    aggregator: Config,
-    op: Op,
-    gen: int,
-    slot: int,
-    tensor: int,
-    seq: int,
-    payload: bytes,
-    arg: int = 0,
-    **flags: int,
-) -> bytes:
-    """The frame that child number `child` of `job` sends: what a worker's card puts on the wire.
-
-    aggregator : Config, for its addresses. payload : bytes. arg : norm tag of THC packets.
-    flags : other header fields, such as ``last=1`` or ``lc=3``.
-    """
-    check_range("child", child, 0, len(job.children) - 1)
-    source = job.children[child]
-    elems = {Op.NORM: len(payload) // 4, Op.INT32: len(payload) // 4}.get(op, job.C)
-    parameters = {}
-    if op == Op.THC_IDX:
-        own = index_parameters(job)
-        parameters = {"p0": own["bits"] << 5 | own["p"] << 2 | own["block"], "p1": own["g"]}
-    elif op == Op.THC_SUM:
-        parameters = {"p0": 1, "p1": W_CODES.index(job.w) << 6}
-    elif op == Op.NORM:
-        parameters = {"p0": 1}
-    fields = {
-        "op": op,
-        "set": gen & 1,
-        "job": job.job,
-        "src": child,
-        "gen": gen,
-        "slot": slot,
-        "tensor": tensor,
-        "seq": seq,
-        "elems": elems,
-        "arg": arg,
-        "imp": 1,
+        return head | {"length": length}
+    own = SWITCHML.parse(frame)
+    sizes = {code: n for n, code in VALUES.items()}
+    return dict.fromkeys((*_BOTH, "last", "ovf", "ecn"), 0) | {
+        "op": Op.INT32,
+        "gen": own["set"],
+        "slot": own["slot"],
+        "tensor": UDP.source_port.get(frame),
+        "tree": UDP.destination_port.get(frame) & 15,
+        "arg": own["packet"],
+        "p0": own["e0"] & 0xFF,
+        "p1": own["e1"] & 0xFF,
+        "elems": sizes.get(own["size"], 0),
+        "length": length,
     }
-    tos = 8 * (7 - flags.get("lc", 0)) << 2 | IMPORTANT_ECT
-    return gradnic_frame(source, aggregator, tos, fields | parameters | flags, payload)

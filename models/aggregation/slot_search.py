@@ -7,7 +7,7 @@ that round, once.
 
 `SwitchmlRule` keeps one bit per worker and set and clears the other set's bit on each arrival
 (SwitchML, NSDI 2021); it assumes paths that keep their order. `GenerationRule` is that of
-`gradnic.models.aggregation.parser`.
+`gradnic.models.aggregation.unit`.
 """
 
 from collections import deque

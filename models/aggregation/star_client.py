@@ -13,8 +13,8 @@ import numpy as np
 from gradnic.interface.formats import GRADNIC, HEAD_BYTES, Op
 
 from ..thc.worker import Worker, pack, unpack
+from .contribution import contribution
 from .jobs import Config, Job
-from .parser import contribution
 from .slot_rule import STALE
 from .switchml_worker import exponent, factor, quantize
 

@@ -19,7 +19,7 @@ from gradnic.interface.params import check_range
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
 from ..frame.ipv4 import ip_checksum, is_plain_udp
-from ..frame.parser import refusal
+from . import gate, parser, slot_verdict
 from .jobs import check_place, is_heard
 from .slot_lanes import add_words
 from .slot_verdict import Verdict, switchml_awaited, switchml_verdict
@@ -117,7 +117,9 @@ class SwitchmlSwitch:
         if reason:
             self.counters[reason] += 1
             return []
-        worker = next(i for i, c in enumerate(job.children) if c.port == port)
+        worker = parser.speaker(frame, job, port)
+        if worker is None:
+            raise LookupError("a frame that was let in has no sender")
         return self._contribute(frame, SWITCHML.parse(frame), job, worker)
 
     def tick(self, now: int) -> list:
@@ -139,20 +141,11 @@ class SwitchmlSwitch:
 
     def _refusal(self, frame: bytes, job: SwitchmlJob, port: int, bad: bool) -> str | None:
         """Why a frame of ours is dropped before any slot is read, or None."""
-        reason = refusal(frame, bad, SWITCHML.stop, native=False)
-        if reason:
-            return reason
-        header = SWITCHML.parse(frame)
-        speaker = (port, ETHERNET.source.get(frame), IPV4.source.get(frame))
-        if speaker not in [(c.port, c.mac, c.ip) for c in job.children]:
-            return "owner"
-        if not job.owns(header["slot"]):
-            return "collisions"
-        if header["size"] != VALUES[job.values]:
-            return "config"
-        if UDP.length.get(frame) != SWITCHML.stop - UDP.start + 4 * job.values:
-            return "length"
-        return None
+        refused = gate.refusal(frame, job, port, bad=bad)
+        if refused:
+            return refused.name.lower()
+        head = parser.contribution_head(frame, native=False)
+        return slot_verdict.refusal(head, head["length"], job)
 
     def _contribute(
         self, frame: bytes, header: dict[str, int], job: SwitchmlJob, worker: int

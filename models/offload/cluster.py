@@ -17,7 +17,7 @@ from gradnic.interface.formats import ETHERNET, IPV4, UDP
 from gradnic.interface.params import check_range
 from gradnic.interface.schedule_table import Table
 
-from ..aggregation.parser import Address
+from ..frame.address import Address
 from ..frame.ipv4 import retag
 from ..schedule.topology import Topology
 from ..transport.tagger import Rules

@@ -1,8 +1,8 @@
 """Frames for the aggregator's benches: contributions, faults, attacks, foreign traffic."""
 
 import numpy as np
+from gradnic.models.aggregation.contribution import contribution
 from gradnic.models.aggregation.jobs import Config, Job
-from gradnic.models.aggregation.parser import contribution
 from gradnic.models.aggregation.switchml import SwitchmlJob, udp_frame
 from gradnic.models.frame.address import Address
 from gradnic.models.frame.ipv4 import ones_complement_sum

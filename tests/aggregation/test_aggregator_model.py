@@ -4,9 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from gradnic.models.aggregation.aggregator import AggregatorTop
-from gradnic.models.aggregation.parser import Address, Aggregator, Config, Job, contribution
+from gradnic.models.aggregation.aggregator import Aggregator, AggregatorTop
+from gradnic.models.aggregation.contribution import contribution
+from gradnic.models.aggregation.jobs import Config, Job
 from gradnic.models.aggregation.star import Client, Faults, run
+from gradnic.models.frame.address import Address
 from gradnic.models.frame.ipv4 import checksums_hold
 from gradnic.models.thc import worker as thc
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from gradnic.models.aggregation.aggregator import Aggregator
 from gradnic.models.aggregation.jobs import Config, Job
-from gradnic.models.aggregation.parser import Aggregator
 from gradnic.models.aggregation.star import Faults, Int32Client, run
 from gradnic.models.aggregation.switchml_worker import exponent, factor, quantize
 from gradnic.models.frame.address import Address

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gradnic.models.aggregation.aggregator import Aggregator
 from gradnic.models.aggregation.jobs import Config, Job
-from gradnic.models.aggregation.parser import Aggregator
 from gradnic.models.aggregation.star import Faults, Int32Client, run
 from gradnic.models.frame.address import Address
 from gradnic.models.reduction.float_add import add
