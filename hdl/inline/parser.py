@@ -1,9 +1,7 @@
 """Reads the head of each frame and says what the frame is, and what is to become of it.
 
-The table behind it: docs/spec/wire.md; the same in words of software: `gradnic.models.inline`.
+The table behind it: docs/spec/wire.md. Twin of `gradnic.models.inline.parser`; a part of the card.
 Nothing here waits: the pipeline runs freely beside a queue of beats.
-
-Part of `gradnic.hdl.inline.card`, whose golden model it follows.
 """
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, signed

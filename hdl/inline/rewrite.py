@@ -1,6 +1,6 @@
 """New heads for frames whose payload changed: lengths, checksum, ToS, and the gradnic fields.
 
-Part of `gradnic.hdl.inline.card`, whose golden model it follows.
+Twin of `gradnic.models.inline.rewrite`; a part of the card.
 """
 
 import itertools

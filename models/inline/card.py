@@ -3,26 +3,19 @@
 Ethernet frames without preamble and FCS. What happens to each is the table "What happens to a
 frame" (docs/spec/wire.md); how marked frames look is docs/spec/codec.md.
 
-A frame is *ours* if it is Ethernet, IPv4 without options, not a fragment, UDP, at least 42 bytes,
-and either goes to the native port with our VER and an enabled JOB (byte 44 present), or carries a
-mark inside the port range while paper mode is on. Everything else is foreign and passes.
+Which frames are ours, and what becomes of them: `gradnic.models.inline.parser`. Their new heads:
+`gradnic.models.inline.rewrite`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from gradnic.interface import inline
-from gradnic.interface.formats import GRADNIC, HEAD_BYTES, IPV4, UDP, Op
 from gradnic.interface.inline import Fate, InlineSettings
 
-from ..frame.ipv4 import ip_checksum, is_plain_udp
-from ..frame.parser import native_job, refusal
 from ..inceptionn import compress, decompress
-
-_IP, _UDP = IPV4.start, UDP.start
-_SEGMENT = UDP.stop  # payload of UDP starts here
-_FLOAT_OPS = {Op.RAW, Op.INT32}  # payload is 4 * ELEMS bytes
+from . import parser, rewrite
 
 
 class InlineCard:
@@ -52,7 +45,9 @@ class InlineCard:
         """Frame from the host, as it leaves for the MAC: (bytes, bad mark)."""
         frame, bad = self._guard(bytes(frame), bool(bad), "tx")
         kind = self.kind_out(frame)
-        fate = self._fate_out(frame, bad, kind) if kind else None
+        fate = None
+        if kind:
+            fate = parser.fate_out(self.settings, frame, bad, kind, max_floats=self.max_floats)
         _, coded = self._count("tx", fate, frame, kind, self._code, Fate.SIZE)
         return (frame, bad) if coded is None else (coded, False)
 
@@ -60,7 +55,7 @@ class InlineCard:
         """Frame from the MAC, as it reaches the host: (bytes, bad mark), or None if dropped."""
         frame, bad = self._guard(bytes(frame), bool(bad), "rx")
         kind = self.kind_in(frame)
-        fate = self._fate_in(frame, bad, kind) if kind else None
+        fate = parser.fate_in(frame, bad, kind) if kind else None
         fate, restored = self._count("rx", fate, frame, kind, self._restore, Fate.CODEC)
         if fate in (None, Fate.KEPT):
             return frame, bad
@@ -84,12 +79,11 @@ class InlineCard:
 
     def kind_out(self, frame: bytes) -> str | None:
         """ "native" or "paper" if a frame from the host is ours, None if it is foreign."""
-        return self._kind(frame, (self.settings.tos,))[0]
+        return parser.kind_out(self.settings, frame)
 
     def kind_in(self, frame: bytes) -> str | None:
         """ "native", "paper", or "marked" (marked but uncoded: kept); None if foreign."""
-        kind, tos = self._kind(frame, (self.settings.tos_coded, self.settings.tos))
-        return "marked" if kind == "paper" and tos != self.settings.tos_coded else kind
+        return parser.kind_in(self.settings, frame)
 
     def _guard(self, frame: bytes, bad: bool, side: str) -> tuple[bytes, bool]:
         if len(frame) > inline.MAX_FRAME:
@@ -97,127 +91,31 @@ class InlineCard:
             return frame[: inline.MAX_FRAME], True
         return frame, bad
 
-    def _kind(self, frame: bytes, marks: Sequence[int]) -> tuple[str | None, int | None]:
-        """Kind of frame and, in paper mode, the first of `marks` that its ToS carries."""
-        s = self.settings
-        if not is_plain_udp(frame):
-            return None, None
-        tos, port = IPV4.tos.get(frame), UDP.destination_port.get(frame)
-        if port == s.native_port:
-            ours = native_job(frame, port) in s.jobs
-            return ("native" if ours else None), None
-        if s.paper and s.port_low <= port <= s.port_high:
-            for mark in marks:
-                if (tos ^ mark) & s.tos_mask == 0:
-                    return "paper", mark
-        return None, None
-
-    def _common_fate(self, frame: bytes, bad: bool, kind: str, payload_fits: bool) -> Fate | None:
-        """Fate from everything both directions check; None if the frame may be coded."""
-        native = kind == "native"
-        stop = HEAD_BYTES if native else _SEGMENT
-        reason = refusal(frame, bad, stop, fits=payload_fits, native=native)
-        return None if reason is None else Fate[reason.upper()]
-
-    def _native_fits(self, frame: bytes) -> bool:
-        if len(frame) < HEAD_BYTES:
-            return False
-        n_payload = UDP.length.get(frame) - (HEAD_BYTES - _UDP)
-        op, elems = GRADNIC.op.get(frame), GRADNIC.elems.get(frame)
-        return n_payload >= 0 and (op not in _FLOAT_OPS or n_payload == 4 * elems)
-
-    def _fate_out(self, frame: bytes, bad: bool, kind: str) -> Fate:
-        s = self.settings
-        n_payload = UDP.length.get(frame) - (_SEGMENT - _UDP)
-        if kind == "native":
-            fits = self._native_fits(frame)
-        else:
-            fits = n_payload > 0 and n_payload % 4 == 0
-        fate = self._common_fate(frame, bad, kind, fits)
-        if fate is not None:
-            return fate
-        if kind == "native":
-            if GRADNIC.op.get(frame) != Op.RAW:
-                return Fate.KEPT
-            count, limit = GRADNIC.elems.get(frame), min(s.floats_limit, self.max_floats)
-        else:
-            count, limit = n_payload // 4, self.max_floats
-        codable = s.exponent in inline.EXPONENTS
-        return Fate.CODED if codable and 1 <= count <= limit else Fate.LIMIT
-
-    def _fate_in(self, frame: bytes, bad: bool, kind: str) -> Fate:
-        if kind == "marked":
-            return Fate.KEPT
-        if kind == "native":
-            fits = self._native_fits(frame)
-        else:
-            fits = UDP.length.get(frame) >= inline.PAPER_CODED_START - _UDP
-        fate = self._common_fate(frame, bad, kind, fits)
-        if fate is None and kind == "native" and GRADNIC.op.get(frame) != Op.INC:
-            return Fate.KEPT
-        return Fate.CODED if fate is None else fate
-
     def _code(self, frame: bytes, kind: str | None) -> bytes | None:
         """The coded frame, or None if it would not become shorter."""
-        s = self.settings
-        start = HEAD_BYTES if kind == "native" else inline.PAPER_START
-        floats = np.frombuffer(frame[start : _UDP + UDP.length.get(frame)], "<f4")
-        unit = compress(
-            floats,
-            exponent=s.exponent,
-            prescale=s.prescale,
-            mode="paper" if s.paper_codec else "strict",
-            rounding="trunc" if s.paper_codec else self.rounding,
+        unit = parser.unit_out(self.settings, frame, native=kind == "native")
+        coded = compress(
+            np.frombuffer(frame, "<f4", unit.count, unit.start),
+            exponent=unit.exponent,
+            prescale=unit.prescale,
+            mode="paper" if unit.paper else "strict",
+            rounding="trunc" if unit.paper else self.rounding,
         )
-        head = bytearray(frame[:start])
-        if kind == "native":
-            GRADNIC.op.put(head, Op.INC)
-            GRADNIC.p0.put(head, s.paper_codec << 7 | s.exponent)
-            GRADNIC.p1.put(head, s.prescale & 0xFF)
-        else:
-            head += floats.size.to_bytes(2, "big")
-            self._mark(head, s.tos_coded)
-            if len(head) + len(unit) >= start + 4 * floats.size:
-                return None
-        return _finish(head, unit)
+        if len(coded) > unit.limit:
+            return None
+        return rewrite.finish(rewrite.coded_head(frame, unit), coded)
 
     def _restore(self, frame: bytes, kind: str | None) -> bytes | None:
         """The restored frame, or None if the coded unit is malformed."""
-        s = self.settings
-        start = HEAD_BYTES if kind == "native" else inline.PAPER_CODED_START
-        unit = frame[start : _UDP + UDP.length.get(frame)]
-        head = bytearray(frame[:start])
-        if kind == "native":
-            count, p0 = GRADNIC.elems.get(frame), GRADNIC.p0.get(frame)
-            exponent, paper = p0 & 0x7F, p0 >> 7
-            prescale = (GRADNIC.p1.get(frame) ^ 0x80) - 0x80
-            GRADNIC.op.put(head, Op.RAW)
-            GRADNIC.p0.put(head, 1)
-            GRADNIC.p1.put(head, 0)
-        else:
-            count = int.from_bytes(head[inline.PAPER_START :], "big")
-            exponent, paper, prescale = s.exponent, s.paper_codec, s.prescale
-            del head[inline.PAPER_START :]
-            self._mark(head, s.tos)
-        if count > self.max_floats:
+        unit = parser.unit_in(self.settings, frame, native=kind == "native")
+        if unit.count > self.max_floats:
             return None
-        mode = "paper" if paper else "strict"
+        coded = frame[unit.start : unit.start + unit.n_bytes]
+        mode = "paper" if unit.paper else "strict"
         try:
-            floats = decompress(unit, count, exponent=exponent, mode=mode, prescale=prescale)
+            floats = decompress(
+                coded, unit.count, exponent=unit.exponent, mode=mode, prescale=unit.prescale
+            )
         except ValueError:
             return None
-        return _finish(head, floats.astype("<f4").tobytes())
-
-    def _mark(self, head: bytearray, tos: int) -> None:
-        mask = self.settings.tos_mask
-        IPV4.tos.put(head, IPV4.tos.get(head) & ~mask & 0xFF | tos & mask)
-
-
-def _finish(head: bytearray, payload: bytes) -> bytes:
-    """Frame of `head` and `payload`: lengths, IP checksum, no UDP checksum, padded."""
-    size = len(head) + len(payload)
-    IPV4.total_length.put(head, size - _IP)
-    UDP.length.put(head, size - _UDP)
-    UDP.checksum.put(head, 0)
-    IPV4.checksum.put(head, ip_checksum(head[_IP:_UDP]))
-    return (bytes(head) + payload).ljust(inline.MIN_FRAME, b"\0")
+        return rewrite.finish(rewrite.restored_head(frame, unit), floats.astype("<f4").tobytes())

@@ -1,9 +1,10 @@
-"""The parser against the golden card's opinion of each frame, at every width and both ways."""
+"""The parser against the golden parser's opinion of each frame, at every width and both ways."""
 
 import numpy as np
 import pytest
 from gradnic.hdl.frame.classes import FrameClass
 from gradnic.hdl.inline.parser import Parser, Settings
+from gradnic.models.inline import parser
 from gradnic.models.inline.card import InlineCard
 from gradnic.sim.engine import batch, encoding
 from gradnic.sim.frame import frames as makers
@@ -75,7 +76,10 @@ def test_classes(n_bytes, receive):
             assert bool(rows["unchecked"][k]) == (kind == "marked")
             if not decided or 14 + IPV4.total_length.get(frame) > len(frame):
                 continue
-            fate = (golden._fate_in if receive else golden._fate_out)(frame, False, kind)
+            if receive:
+                fate = parser.fate_in(frame, False, kind)
+            else:
+                fate = parser.fate_out(golden.settings, frame, False, kind)
             if fate is Fate.CHECKSUM and makers.refreshed(frame) == frame:
                 continue  # that of UDP, which takes the whole frame
             got = Fate(int(rows["fate"][k]))
@@ -84,6 +88,22 @@ def test_classes(n_bytes, receive):
                 continue
             assert got is fate
             assert bool(rows["coding"][k]) == (fate is Fate.CODED)
+            if fate is Fate.CODED:
+                of = parser.unit_in if receive else parser.unit_out
+                wanted = of(golden.settings, frame, native=kind == "native")
+                assert told(unit, k, receive) == told_of(wanted, receive)
+
+
+def told(unit, k, receive):
+    """What the codec hears of frame `k`; a restored unit has no limit."""
+    names = ("count", "bytes", "exponent", "paper", "prescale", "tos")
+    return tuple(int(unit[name][k]) for name in (*names, *([] if receive else ["limit"])))
+
+
+def told_of(unit, receive):
+    """The same of a golden unit."""
+    fields = (unit.count, unit.n_bytes, unit.exponent, int(unit.paper), unit.prescale, unit.tos)
+    return fields if receive else (*fields, unit.limit)
 
 
 def unit_rows(beats):
