@@ -1,6 +1,6 @@
 """Row reader of the scheduler: from the table's memory to rows that say what to do, one a cycle.
 
-Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
+Twin of `gradnic.models.schedule.row_reader`; a part of the scheduler.
 """
 
 from types import SimpleNamespace
