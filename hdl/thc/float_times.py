@@ -1,7 +1,4 @@
-"""FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even.
-
-Plumbing: a product of numpy float32 is its model.
-"""
+"""FP32 arithmetic of the decoders: integers to floats, and products rounded to nearest even."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

@@ -8,7 +8,8 @@ from types import ModuleType
 import numpy as np
 
 from .encoder import batches
-from .floats import INFINITE, QUIET_NAN, flush
+from .float_times import times
+from .floats import INFINITE, QUIET_NAN
 from .hadamard import hadamard
 from .shared_random import signs
 
@@ -34,17 +35,16 @@ def decode(
     """
     n_blocks, size = sums.shape
     norms = np.broadcast_to(norms, n_blocks)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        scale = flush(norms.view(np.float32) * unit)
-        if twin:
-            result = twin.decode(sums, offset, scale, sign_hash)
-        else:
-            result = np.empty((n_blocks, size), np.float32)
-            for part in batches(n_blocks, size):
-                values = hadamard(2 * sums[part].astype(np.int32) - offset)
-                floats = flush(values.astype(np.float32) * scale[part, None])
-                turned = signs(sign_hash[part], size)
-                result[part] = np.negative(floats, out=floats, where=turned)
+    scale = times(norms.view(np.float32), unit)
+    if twin:
+        result = twin.decode(sums, offset, scale, sign_hash)
+    else:
+        result = np.empty((n_blocks, size), np.float32)
+        for part in batches(n_blocks, size):
+            values = hadamard(2 * sums[part].astype(np.int32) - offset)
+            floats = times(values.astype(np.float32), scale[part, None])
+            turned = signs(sign_hash[part], size)
+            result[part] = np.negative(floats, out=floats, where=turned)
     result[norms == 0] = 0
     result[norms >= INFINITE] = QUIET_NAN.view(np.float32)
     return result

@@ -1,4 +1,4 @@
-"""FP32 values as the arithmetic of THC takes them apart, and what it leaves of small results."""
+"""FP32 values as the arithmetic of THC takes them apart."""
 
 import numpy as np
 
@@ -13,8 +13,3 @@ def split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mantissa = (bits & np.uint32(0x7FFFFF) | np.uint32(0x800000)).astype(np.int64)
     mantissa[exponent == 0] = 0  # denormals count as zero
     return bits >> np.uint32(31) != 0, exponent, mantissa
-
-
-def flush(x: np.ndarray) -> np.ndarray:
-    """Subnormal results become +0."""
-    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.float32(0), x)
