@@ -31,11 +31,14 @@ def land(flits: np.ndarray, share: Share) -> tuple[list[Word], bool]:
     A message that names a chunk or a rank that `share` does not have is foreign, and nothing of
     that chunk is written; one whose length is not that of its chunks is, too: what it is short of
     is not written, and what it has too much is of the chunks that follow. Heads with ``more`` say
-    nothing new.
+    nothing new. Payload without a head is foreign.
     """
     words: list[Word] = []
     foreign = False
     for part in np.split(flits, np.flatnonzero(flits["last"][:-1]) + 1):
+        if not part["head"][0]:
+            foreign = True
+            continue
         its, payload = fields(part["data"][0]), part["data"][~part["head"]]
         chunk, ends = its["first"], its["first"] + its["count"]
         while len(payload):

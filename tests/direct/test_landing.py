@@ -100,6 +100,7 @@ def test_words_go_to_their_places(stalls):
         ({"gather": 1, "first": 2, "count": 1, "rank": 0}, 1),
         ({"gather": 1, "first": 2, "count": 2, "rank": 0}, -20),
         ({"first": 4, "count": 1, "rank": 3}, 17),
+        ({"first": 4, "count": 0, "rank": 3}, 16),
     ],
 )
 @pytest.mark.parametrize("stalls", [{}, {"flits": 0.7, "words": 0.5}], ids=str)
@@ -107,6 +108,13 @@ def test_what_is_foreign_is_told_and_the_next_lands(its, more, stalls):
     rng = stimulus.rng("foreign")
     parts = [*flits_of(rng, [its], more), *flits_of(rng, sound(rng))]
     _, foreign = check(np.concatenate(parts), stalls=stalls)
+    assert foreign
+
+
+def test_payload_without_a_head_is_foreign():
+    rng = stimulus.rng("headless")
+    parts = list(flits_of(rng, [{"gather": 1, "first": 2, "count": 1}, *sound(rng)]))
+    _, foreign = check(np.concatenate([parts[0][1:], *parts]))
     assert foreign
 
 

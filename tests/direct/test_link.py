@@ -2,15 +2,50 @@
 
 import numpy as np
 import pytest
-from gradnic.hdl.direct.link import FlitReceiver, FlitTransmitter
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from gradnic.hdl.direct.link import Flit, FlitHead, FlitReceiver, FlitTransmitter, Payload
 from gradnic.models.direct.link import FLIT, message
 from gradnic.sim.engine import batch, stimulus
+from gradnic.sim.proof import formal
 
 from gradnic.interface.flit import HEAD
 
 CREDITS = 16
 LENGTHS = [1, 2, 15, 16, 17, 32, 33, 40]
 GRID = [{}, {"flits": 0.4}, {"payload": 0.5, "heads": 0.2}, {"payload": 0.7, "flits": 0.6}]
+
+
+class Link(wiring.Component):
+    """A transmitter and a receiver back to back."""
+
+    def __init__(self, credits):
+        self.credits = credits
+        super().__init__(
+            {
+                "packets": In(1),
+                "heads": In(stream.Signature(FlitHead)),
+                "payload": In(stream.Signature(Payload)),
+                "o": Out(stream.Signature(Flit)),
+                "overflow": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tx = tx = FlitTransmitter(self.credits)
+        m.submodules.rx = rx = FlitReceiver(self.credits)
+        for name in ("heads", "payload"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(tx, name))
+        wiring.connect(m, tx.flits, rx.flits)
+        wiring.connect(m, rx.o, wiring.flipped(self.o))
+        m.d.comb += [
+            tx.packets.eq(self.packets),
+            tx.credit.eq(rx.credit),
+            self.overflow.eq(rx.overflow),
+        ]
+        return m
 
 
 def messages(rng):
@@ -25,9 +60,9 @@ def packed(model, port, flits):
     return model.pack(port, **names)
 
 
-def send(sent, packets, **options):
-    """(Model, run) of a transmitter of `CREDITS`."""
-    model = batch.build(FlitTransmitter(CREDITS))
+def send(sent, packets, *, part=FlitTransmitter, credits=CREDITS, **options):
+    """(Model, run) of a transmitter, or both ends."""
+    model = batch.build(part(credits))
     heads = {name: [its[name] for its, _ in sent] for name in HEAD}
     last = np.concatenate([np.arange(len(data)) == len(data) - 1 for _, data in sent])
     data = np.concatenate([data for _, data in sent])
@@ -94,3 +129,20 @@ def test_the_buffer_takes_every_flit_and_gives_its_credit(duty):
     assert (run.taken["o"] - run.taken["flits"] == 1).all()
     assert np.ptp(run.taken["o"]) == len(flits) - 1
     assert run.signals["overflow"] == 0
+
+
+@pytest.mark.parametrize("packets", [0, 1])
+@pytest.mark.parametrize("stalls", [{}, {"o": 0.4}, {"payload": 0.5, "heads": 0.2, "o": 0.9}])
+def test_a_link_is_lossless_and_in_order(packets, stalls):
+    sent = list(messages(stimulus.rng("both ends", packets)))
+    flits = np.concatenate([message(its, data, packets=bool(packets)) for its, data in sent])
+    model, run = send(sent, packets, part=Link, credits=24, stalls=stalls)
+    run.check(o=packed(model, "o", flits))
+    assert run.signals["overflow"] == 0
+    if not stalls:  # full rate, heads included
+        assert np.ptp(run.taken["o"]) == len(flits) - 1
+
+
+def test_stream_rules_of_the_link():
+    for component in (FlitTransmitter(4), FlitReceiver(4)):
+        assert formal.check_outputs(component, depth=12).method == "bounded"
