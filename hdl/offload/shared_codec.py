@@ -1,7 +1,7 @@
 """INCEPTIONN for all contexts of a card: one decompressor before them, one compressor behind them.
 
-Part of `gradnic.hdl.offload.job_core`, whose golden model they follow. Memory takes and gives a
-beat a cycle for all contexts, so one of each is as fast as one for each context.
+Golden model: `gradnic.models.offload.shared_codec`. Memory takes and gives a beat a cycle for all
+contexts, so one of each is as fast as one for each context.
 """
 
 from amaranth.hdl import Module, Mux, Signal

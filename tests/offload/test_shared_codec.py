@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from gradnic.hdl.offload.shared_codec import SharedCompressor, SharedDecompressor
 from gradnic.hdl.transport.records import Arrival, PacketHead
+from gradnic.models import inceptionn
+from gradnic.models.offload import shared_codec as golden
 from gradnic.sim.engine import batch, stimulus
 from gradnic.sim.inceptionn import units as engines
 
@@ -60,15 +62,33 @@ def head(op, unit, length):
     return {"op": int(op), "elems": unit.count, "length": length, **settings}
 
 
+def test_the_model_is_the_codec_by_the_settings_of_the_head():
+    generator = stimulus.rng("shared codec's model")
+    for op, unit in packets(generator, 60):
+        octets = unit.words.tobytes()
+        told = head(op, unit, len(octets))
+        left, coded = golden.compressed(told, octets)
+        assert coded == (engines.coded(unit) if op == Op.INC else octets)
+        assert left["length"] == (len(coded) if op != Op.CONTROL else 0)
+        again = golden.decompressed(left, coded, ready=True, max_elems=MOST)
+        image = inceptionn.image(unit.words.view(np.float32), **unit.options)
+        assert again == (image.tobytes() if op == Op.INC else octets)
+        assert golden.decompressed(left, coded, ready=False, max_elems=MOST) == coded
+        if op == Op.INC:
+            less = unit.count - 1
+            assert golden.decompressed(left, coded, ready=True, max_elems=less) is None
+            assert golden.decompressed(left, coded + b"\0", ready=True, max_elems=MOST) is None
+
+
 @pytest.mark.parametrize("stalls", STALLS, ids=str)
 def test_floats_leave_as_units_with_their_sizes(stalls):
     model = batch.build(SharedCompressor(N_BYTES, max_elems=MOST))
     sent = packets(stimulus.rng("shared compressor"), 120)
     raw = [unit.words.tobytes() for _, unit in sent]
-    left = [engines.coded(u) if op == Op.INC else r for (op, u), r in zip(sent, raw, strict=True)]
-    held = [(r, x) for (op, _), r, x in zip(sent, raw, left, strict=True) if op != Op.CONTROL]
-    heads = [[head(*packet, len(octets)) for packet, octets in zip(sent, lot, strict=True)]
-             for lot in (raw, left)]  # fmt: skip
+    came = [head(*packet, len(octets)) for packet, octets in zip(sent, raw, strict=True)]
+    left = [golden.compressed(*packet) for packet in zip(came, raw, strict=True)]
+    held = [(r, x) for (op, _), r, (_, x) in zip(sent, raw, left, strict=True) if op != Op.CONTROL]
+    heads = [came, [one for one, _ in left]]
     run = model.run(
         {
             "heads": rows(PacketHead, heads[0]),
@@ -89,20 +109,19 @@ def test_units_become_floats_and_unsound_ones_vanish(stalls):
     heads, came, left, drops = [], [], [], []
     for k, (op, unit) in enumerate(packets(generator, 160)):
         ready, octets = int(generator.random() < 0.8), unit.words.tobytes()
-        floats, drop = octets, 0
         if op == Op.INC:
+            if k % 4 == 1:  # sound, but for its size
+                unit = engines.of_floats("mixed", MOST + 1 + k % 8, generator)
             coded = engines.of_bytes(unit)
             if k % 4 == 0:
                 coded = replace(coded, count=MOST + 1 if k % 8 else unit.count % MOST + 1)
             unit, octets = coded, coded.words
-            restored = engines._restored(octets, unit.count, **unit.options)
-            drop = int(ready and (restored is None or unit.count > MOST))
-            floats = bytes(1) if drop else restored.tobytes() if ready else octets
         heads.append({"head": head(op, unit, len(octets)), "ready": ready})
+        floats = golden.decompressed(heads[-1]["head"], octets, ready=ready, max_elems=MOST)
         if op != Op.CONTROL:
             came.append(octets)
-            left.append(floats)
-            drops.append(drop)
+            left.append(bytes(1) if floats is None else floats)
+            drops.append(int(floats is None))
     assert sum(drops) > 5
     run = model.run(
         {"heads": rows(Arrival, heads), "payload": packed(model, "payload", came)},
