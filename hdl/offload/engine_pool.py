@@ -1,6 +1,6 @@
 """Fewer engines than contexts: who has which, in the order of jobs.
 
-Part of `gradnic.hdl.offload.job_core`, whose golden model it follows.
+Golden model: `gradnic.models.offload.engine_pool`; its cycles are in the mutation campaign.
 """
 
 from functools import reduce

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gradnic.hdl.offload.engine_pool import EnginePool
 from gradnic.hdl.offload.job_context import FLUSH_CYCLES
+from gradnic.models.offload.engine_pool import EnginePool as Golden
 from gradnic.sim.engine.amaranth_run import simulate
 
 CYCLES = 1200
@@ -37,7 +38,7 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
     part = EnginePool(16, 32, n=n, n_engines=n_engines)
     rng = np.random.default_rng(10 * n + n_engines)
     contexts = [Context(rng) for _ in range(n)]
-    granted_ages, waited, rounds = [], 0, 0
+    granted_ages, waited, rounds, golden = [], 0, 0, Golden()
 
     async def bench(ctx):
         nonlocal waited, rounds
@@ -46,14 +47,19 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
         for _ in range(CYCLES):
             grants = ctx.get(part.granted)
             starts = 0
+            needs, wants = ([k for k, one in enumerate(contexts) if one.state in states]
+                            for states in (("pass", "ask"), ("ask",)))  # fmt: skip
+            turn = golden.next(needs, wants)
             for k, one in enumerate(contexts):
                 before = one.state
                 if one.step(None if starts else age, grants >> k & 1):
                     age, starts = age + 1, 1 << k
+                    golden.started(k)
                     ctx.set(part.leases[k].job.job.tensor, one.age & 0xFFFF)
                     ctx.set(part.leases[k].sums, one.age & 0xFFFF)
                     ctx.set(part.gens[k], one.age + 7 & 0xFFFF)
                 if (before, one.state) == ("ask", "run"):
+                    assert k == turn
                     granted_ages.append(one.age)
                     rounds += 1
             ctx.set(part.started, starts)
@@ -119,3 +125,28 @@ def test_engines_go_to_the_oldest_that_needs_one(n, n_engines):
     simulate(part, bench)
     assert granted_ages == sorted(granted_ages)
     assert rounds > 10 * n_engines
+
+
+def test_a_context_has_a_free_engine_nine_cycles_after_it_asks():
+    part = EnginePool(16, 32, n=2, n_engines=1)
+
+    async def bench(ctx):
+        await ctx.tick().repeat(2 * FLUSH_CYCLES)
+        for context in (1, 0):
+            flag = 1 << context
+            ctx.set(part.started, flag)
+            ctx.set(part.needs, flag)
+            await ctx.tick()
+            ctx.set(part.started, 0)
+            for name in ("wants", "holds"):
+                ctx.set(getattr(part, name), flag)
+            cycles = 0
+            while not ctx.get(part.granted):
+                await ctx.tick()
+                cycles += 1
+            assert (ctx.get(part.granted), cycles) == (flag, 9)
+            for name in ("needs", "wants", "holds"):
+                ctx.set(getattr(part, name), 0)
+            await ctx.tick().repeat(2 * FLUSH_CYCLES)
+
+    simulate(part, bench)
