@@ -1,7 +1,4 @@
-"""The card of a direct network: scheduler, engine, memories and ports on the flit layer.
-
-Golden model: `gradnic.models.schedule.all_reduce`.
-"""
+"""The card of a direct network: scheduler, engine, memories and ports on the flit layer."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring

@@ -1,1 +1,1 @@
-"""Golden parts of the card on direct links; its sums are those of `gradnic.models.schedule`."""
+"""The golden card on direct links, and its parts."""

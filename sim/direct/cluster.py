@@ -12,10 +12,8 @@ from functools import partial
 import numpy as np
 from amaranth.hdl import Shape
 from gradnic.hdl.reduction.reduce import Op
-from gradnic.models import inceptionn
+from gradnic.models.direct.card import all_reduce
 from gradnic.models.inceptionn.bands import bands
-from gradnic.models.reduction.reduce import combine
-from gradnic.models.schedule.all_reduce import add, all_reduce
 from gradnic.models.schedule.network_model import lanes_of
 
 from gradnic.interface.flit import CHUNK_FLOATS, FLIT_BYTES, Share, contributions
@@ -28,18 +26,6 @@ from ..engine.cluster_library import AT_ONCE, fitting, to_the_end
 from .library import build
 
 MAX_WORDS = 16384  # of a card's memory
-
-
-def _integers(op):
-    """What `combine` does with 32-bit words, whatever they are called."""
-    return lambda a, b: combine(a.view("<u4"), b.view("<u4"), op).view(a.dtype)
-
-
-SUMS = {
-    Op.FLOAT: add,
-    **{op: _integers(op.name.lower()) for op in (Op.MAX, Op.INT32, Op.INT16, Op.INT8)},
-}
-"""What `gradnic.hdl.reduction.reduce.Combine` does with float32, or what they hold."""
 
 
 @dataclass(frozen=True)
@@ -281,13 +267,7 @@ class Cluster:
 
     def golden(self, values):
         """What `run` must leave behind: the sums in the order of ranks, through the codec."""
-        if not self.codec:
-            return all_reduce(self.table, values, combine=SUMS[self.op])
-
-        def image(x):
-            return inceptionn.image(x, **self.codec)
-
-        return all_reduce(self.table, values, image=image, hop=image)
+        return all_reduce(self.table, values, op=self.op.name.lower(), codec=self.codec)
 
     def run(self, gradients, *, starts=None, duty=1.0, seed=1, max_cycles=None):
         """One all-reduce of `gradients`, float32 (n_nodes, n_floats); a `Result`.

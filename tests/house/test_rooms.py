@@ -51,7 +51,7 @@ MODELS = {
     "transport": "frame",
     "aggregation": "frame thc",
     "schedule": "aggregation",
-    "direct": "inceptionn reduction",
+    "direct": "inceptionn reduction schedule",
     "inline": "frame inceptionn",
     "offload": "aggregation frame inceptionn reduction schedule thc transport",
     "training": "inceptionn schedule thc transport",
@@ -60,7 +60,6 @@ MODELS = {
 
 ELSEWHERE = {
     "axi/register_bank.py": "serves a map of `gradnic.interface.register_map`, the model of it",
-    "direct/card.py": "sums as models/schedule/all_reduce.py does, whatever the link layer",
     "reduction/codec_image.py": "is `gradnic.models.inceptionn.image`",
 }
 """Circuits whose model or test has another name, and why."""
