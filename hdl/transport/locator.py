@@ -1,6 +1,6 @@
 """Finds the chunk and the place in it of an element offset, or of a packet number.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.locator`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """Steps from packet to packet of a tensor: chunk, place in it, and elements of each.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.packet_walk`.
 """
 
 from amaranth.hdl import Module, Mux

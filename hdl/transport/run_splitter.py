@@ -1,6 +1,6 @@
 """Cuts the messages of a schedule into runs of packets, which are sent and repaired as one.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.run_splitter`.
 """
 
 from types import SimpleNamespace
@@ -35,8 +35,6 @@ CUT_CYCLES = 3  # behind the first one of a place, until its run is known
 class RunSplitter(wiring.Component):
     """Cuts messages into runs: 5 cycles a run, after 2 per message, one more for each chunk of
     a reduce, and one for each bit of its first chunk's number or of the number of its chunks.
-
-    Plumbing: no golden model of its own.
 
     A message to several peers becomes runs to each, one peer after the other; a terminal one
     becomes runs to nobody.

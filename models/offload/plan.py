@@ -13,6 +13,8 @@ from gradnic.interface.params import check_least
 from gradnic.interface.schedule_table import NOP, REDUCE, Table
 
 from ..schedule.traffic import written_out
+from ..transport.locator import Located, locate_offset
+from ..transport.packet_walk import Cut
 
 SEQ_UNIT = 16  # elements that SEQ counts in
 CHECK = (1 << 20) - 1  # of ARG; the contributions are above
@@ -55,6 +57,7 @@ class Plan:
 
     Attributes
     ----------
+    cut : `packet_walk.Cut`, of the tensor
     n_chunks, chunk : chunks, elements of each (the last ones may be short or empty)
     per_chunk : packets of a chunk; packet j of chunk c has the number c * per_chunk + j
     n_packets : those numbers from 0 on that have elements
@@ -81,9 +84,8 @@ class Plan:
         self.n_nodes, self.n_elems, self.packet = table.n_nodes, n_elems, packet
         self.n_chunks = table.n_chunks * table.repeats
         self.chunk = -(-n_elems // (unit * self.n_chunks)) * unit
-        self.per_chunk = -(-self.chunk // packet)
-        whole, rest = divmod(n_elems, self.chunk)
-        self.n_packets = whole * self.per_chunk + -(-rest // packet)
+        self.cut = Cut(n_elems, self.chunk, packet)
+        self.per_chunk, self.n_packets = self.cut.per_chunk, self.cut.n_packets
         spans = [self.span(k) for k in range(self.n_packets)]
         self.elems = np.array([stop - start for start, stop in spans], np.int64)
         self.parts = np.zeros((self.n_nodes, self.n_chunks), bool)
@@ -95,26 +97,24 @@ class Plan:
 
     def span(self, number: int) -> tuple[int, int]:
         """Elements start, stop of a packet."""
-        chunk, j = divmod(number, self.per_chunk)
-        start = chunk * self.chunk + j * self.packet
-        return start, min(start + self.packet, (chunk + 1) * self.chunk, self.n_elems)
+        return self.cut.span(number)
 
     def number(self, offset: int) -> int | None:
         """Number of the packet that starts at element `offset`, or None if none does."""
-        chunk, within = divmod(offset, self.chunk)
-        if offset >= self.n_elems or within % self.packet:
-            return None
-        return chunk * self.per_chunk + within // self.packet
+        found = self._located(offset)
+        return found.number if found.whole and offset < self.n_elems else None
 
     def packet_of(self, elem: int) -> int:
         """Number of the packet that holds element `elem`."""
-        chunk, within = divmod(elem, self.chunk)
-        return chunk * self.per_chunk + within // self.packet
+        return self._located(elem).number
+
+    def _located(self, elem: int) -> Located:
+        cut = self.cut
+        return locate_offset(elem, chunk=cut.chunk, per_chunk=cut.per_chunk, packet=cut.packet)
 
     def packets(self, first: int, stop: int) -> range:
         """Range of the packets of chunks first .. stop - 1 that have elements."""
-        low, high = (min(c * self.per_chunk, self.n_packets) for c in (first, stop))
-        return range(low, high)
+        return self.cut.packets(first, stop)
 
     def blocks(self, first: int, last: int, size: int) -> slice:
         """Slice of the blocks of `size` elements that packets first .. last have elements of."""

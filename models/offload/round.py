@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..transport.reception import Reception
+from ..transport.run_splitter import runs
 from ..transport.sender import Sending
 from .plan import CHECK, SEQ_UNIT, Row
 
@@ -250,17 +251,12 @@ class Round:
             packets = [self._summed(row, number) for number in numbers]
         else:
             packets = [self._final(number) for number in numbers]
-        plan, runs = self.tensor.plan, []
-        for to, port in row.to:
-            for chunk in range(row.first, row.stop):
-                mine = plan.packets(chunk, chunk + 1)
-                for first in range(mine.start, mine.stop, segment):
-                    at = slice(
-                        first - numbers.start, min(first + segment, mine.stop) - numbers.start
-                    )
-                    copies = [replace(packet) for packet in packets[at]]
-                    runs.append(Run(to, port, int(not row.is_reduce), row.flow, first, copies))
-        return runs
+        made, cut = [], self.tensor.plan.cut
+        for (to, port), mine in runs(cut, row.first, row.stop, row.to, longest=segment):
+            at = slice(mine.start - numbers.start, mine.stop - numbers.start)
+            copies = [replace(packet) for packet in packets[at]]
+            made.append(Run(to, port, int(not row.is_reduce), row.flow, mine.start, copies))
+        return made
 
     def _encode(self, numbers: range) -> None:
         """The node's own THC indices and table values, for the packets of a row."""

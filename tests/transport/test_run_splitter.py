@@ -1,9 +1,11 @@
-"""Runs of messages, against packets counted one by one; and how soon the first one is there."""
+"""Runs of messages; and how soon the first one is there."""
 
 import numpy as np
 import pytest
 from gradnic.hdl.schedule.row_reader import Message
 from gradnic.hdl.transport.run_splitter import RunSplitter
+from gradnic.models.transport.packet_walk import Cut
+from gradnic.models.transport.run_splitter import runs
 from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface.schedule_table import Layout
@@ -12,37 +14,36 @@ LAYOUT, N_CHUNKS = Layout.for_nodes(4), 64
 N_PEERS = 2**LAYOUT.peer
 
 
-def geometry(n_chunks, units, packet, last_units):
-    """How a tensor is cut: units of 16 elements of a chunk, of a packet, and of the last chunk."""
+def geometry(cut):
+    """The registers that tell a splitter of a cut."""
+    last = (cut.n_elems - 1) // cut.chunk
     return {
-        "packet": packet, "chunk": units, "per_chunk": -(-units // packet),
-        "last_chunk": n_chunks - 1, "last_per_chunk": -(-last_units // packet),
+        "packet": cut.packet, "chunk": cut.chunk, "per_chunk": cut.per_chunk,
+        "last_chunk": last, "last_per_chunk": len(cut.packets(last, last + 1)),
     }  # fmt: skip
 
 
 def runs_of(cut, message, peers, longest):
-    """[fields of a run], packet by packet."""
-    told = []
-    for to in [None] if message["terminal"] else [peers[k] for k in message["peers"]]:
-        for chunk in range(message["first"], message["first"] + message["count"] + 1):
-            n = cut["last_per_chunk" if chunk == cut["last_chunk"] else "per_chunk"]
-            for within in range(n):
-                if within % longest == 0:
-                    start = chunk * cut["chunk"]
-                    place = {
-                        "chunk": chunk, "within": within, "start": start,
-                        "number": chunk * cut["per_chunk"] + within,
-                        "offset": start + within * cut["packet"],
-                    }  # fmt: skip
-                    told.append({"place": place, "neighbor": to, "n_less_1": -1})
-                told[-1]["n_less_1"] += 1
-    return told
+    """[fields of a run]: a terminal message's go to nobody."""
+    to = [None] if message["terminal"] else [peers[k] for k in message["peers"]]
+    stop = message["first"] + message["count"] + 1
+    made = []
+    for peer, numbers in runs(cut, message["first"], stop, to, longest=longest):
+        one = cut.place(numbers[0])
+        place = {
+            "chunk": one.chunk, "within": one.within, "start": one.chunk_start,
+            "number": one.number, "offset": one.start,
+        }  # fmt: skip
+        made.append({"place": place, "n_less_1": len(numbers) - 1, "neighbor": peer})
+    return made
 
 
 CUTS = (
-    geometry(1, 22, 22, 22), geometry(1, 22 * 65 - 3, 22, 22 * 65 - 3), geometry(3, 22 * 12, 22, 1),
-    geometry(64, 7, 6, 6), geometry(64, 64 * 3, 1, 64 * 2), geometry(40, 22 * 130, 22, 22 * 64),
+    Cut(22, 22, 22), Cut(22 * 65 - 3, 22 * 65 - 3, 22), Cut(2 * 22 * 12 + 1, 22 * 12, 22),
+    Cut(63 * 7 + 6, 7, 6), Cut(64 * 3 * 63 + 64 * 2, 64 * 3, 1),
+    Cut(22 * 130 * 39 + 22 * 64, 22 * 130, 22),
 )  # fmt: skip
+"""Tensors, chunks and packets in units of 16 elements."""
 
 
 @pytest.mark.parametrize("longest", [64, 16, 5])
@@ -55,13 +56,13 @@ def test_messages_are_cut_as_their_packets_are_counted(longest):
         for index, one in enumerate(peers):
             ctx.set(part.peers[index], one)
         for cut in CUTS:
-            for name, value in cut.items():
+            for name, value in geometry(cut).items():
                 ctx.set(part.round.geometry[name], value)
             for kind in ("reduce", "gather", "terminal", "all"):
                 await one_message(ctx, cut, kind)
 
     async def one_message(ctx, cut, kind):
-        last = cut["last_chunk"]
+        last = (cut.n_elems - 1) // cut.chunk
         first = 0 if kind == "all" else int(rng.integers(last + 1))
         count = last - first if kind == "all" else int(rng.integers(min(last - first, 2) + 1))
         n_sends = int(rng.integers(1, LAYOUT.n_sends + 1)) if kind == "gather" else 1
@@ -104,3 +105,18 @@ def test_messages_are_cut_as_their_packets_are_counted(longest):
         assert left == ([] if message["gather"] else list(range(first, first + count + 1)))
 
     simulate(part, bench)
+
+
+@pytest.mark.parametrize("longest", [64, 16, 5, 1])
+@pytest.mark.parametrize("cut", CUTS[:4])
+def test_runs_are_packets_counted_one_by_one(cut, longest):
+    stop = -(-cut.n_elems // cut.chunk)
+    counted = []
+    for number in range(cut.n_packets):
+        starts = cut.place(number).within == 0 or len(counted[-1]) == longest
+        counted += [[number]] if starts else []
+        counted[-1] += [] if starts else [number]
+    made = list(runs(cut, 0, stop, "ab", longest=longest))
+    assert [(peer, list(one)) for peer, one in made] == [
+        (peer, one) for peer in "ab" for one in counted
+    ]
