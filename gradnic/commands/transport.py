@@ -7,8 +7,8 @@ import numpy as np
 
 from gradnic import cluster, output
 from gradnic import quantities as q
+from gradnic.models.transport.allowance_walk import need_bytes
 from gradnic.models.transport.blt import Path, transfer
-from gradnic.models.transport.reception import need_bytes
 from gradnic.packages import require
 from gradnic.quantities import option
 

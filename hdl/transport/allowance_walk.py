@@ -1,8 +1,7 @@
 """What each neighbor may lose of a round: its share of all that it sends up, weighed by leaves; or
 the rest, which must come.
 
-Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.transport.reception`, whose
-``allowance`` or ``need`` it is.
+Golden model: `gradnic.models.transport.allowance_walk`.
 """
 
 from amaranth.hdl import Module, Mux, Signal

@@ -16,6 +16,8 @@ from collections import Counter
 
 import numpy as np
 
+from .allowance_walk import need_bytes
+
 OPEN, DONE = "open", "done"
 STALE_ROUND, RANGE, LENGTH, DUPLICATE, LATE = "stale", "range", "length", "duplicate", "late"
 PAGE_BITS = 8192  # of one BITMAP of form 0: 1024 bytes of payload
@@ -23,13 +25,6 @@ RUNS = 128  # of one BITMAP of form 1
 ALIGN = (
     32  # a BITMAP of form 0 starts at a multiple: the circuit's memory word, more than asked for
 )
-
-
-def need_bytes(total: int, p_q16: int) -> int:
-    """Bytes that complete `total` at loss bound p_q16 / 2**16: total - floor(total * p)."""
-    if not 0 <= p_q16 < 1 << 16:
-        raise ValueError(f"p_q16 must be 0 to 65535, not {p_q16!r}")
-    return total - (total * p_q16 >> 16)
 
 
 def packet_sizes(n_elems: int, elems_per_packet: int, elem_bytes: int = 4) -> np.ndarray:

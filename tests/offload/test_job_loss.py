@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from gradnic.hdl.transport.allowance_walk import LATENCY, AllowanceWalk
-from gradnic.hdl.transport.records import BYTES_WIDTH
 from gradnic.models.offload import bf16
 from gradnic.models.offload import job_cluster as golden
 from gradnic.models.offload.cluster import LinkFaults
@@ -13,8 +11,7 @@ from gradnic.models.schedule.builders import build
 from gradnic.models.schedule.builders.collectives import collective
 from gradnic.models.schedule.builders.rows import compile_table
 from gradnic.models.schedule.topology import parse
-from gradnic.models.transport.reception import Reception
-from gradnic.sim.engine.amaranth_run import simulate
+from gradnic.models.transport.allowance_walk import allowance
 from gradnic.sim.offload.job_cluster import EVERYTHING, JobCluster
 
 from gradnic.interface.job import Job, JobCodec, JobStatus, Kind, Operation, collective_of
@@ -79,77 +76,12 @@ def check(job, x, given_up, ended, memories):
 
 def bound(job, node):
     """Bytes that a node may give up of a job, times their leaves."""
-    return sum(allowances(TABLES[job.table], node, job.elems, job.p_q16).values())
-
-
-def allowances(table, node, elems, p_q16, *, elem_bits=32, unit=16, at_share=False):
-    """{source: bytes} that may miss, or with `at_share` must come, as `Reception` says."""
-    plan = Plan(table, elems, unit=unit, packet=PACKET)
-    sizes, made = plan.elems * elem_bits // 8, {}
-    for source, told in plan.up[node].items():
-        weights = np.zeros(plan.n_packets, np.int64)
-        for chunk, one in told.items():
-            part = plan.packets(chunk, chunk + 1)
-            weights[part.start : part.stop] = one.leaves
-        sizes_up = np.where(weights, sizes, 0)
-        told = Reception(sizes_up, p_q16=p_q16, weights=weights)
-        made[source] = told.need if at_share else told.allowance
-        if at_share and not p_q16:
-            made[source] = (1 << BYTES_WIDTH) - 1  # more than all
-    return made
-
-
-@pytest.mark.parametrize("at_share", [0, 1])
-@pytest.mark.parametrize("b", [0, 4, 7])  # of indices of THC, or none
-def test_allowances_are_the_share_of_what_a_neighbor_sends(b, at_share):
-    part, thc = AllowanceWalk(4, bits=8 if b == 7 else 4), int(b > 0)
-    shapes = (("ring:3", "ring"), ("torus:4x2", "multitree"), ("mesh:3x3", "multitree"))
-    tables = [compile_table(build(parse(spelling), name)) for spelling, name in shapes]
-    rng = np.random.default_rng(1)
-
-    async def bench(ctx):
-        for k in range(12):
-            table, node = tables[k % 3], k % 3
-            elems = int(rng.integers(1, 30_000)) if k > 2 else 16
-            elems = -(-elems // 1024) * 1024 if thc else elems
-            unit = 1024 if thc else 16
-            p = [0xFFFF, 0, 1, P][k % 4]
-            plan = Plan(table, elems, unit=unit, packet=PACKET)
-            index = {u: u for u in plan.up[node]}
-            last = (elems - 1) // plan.chunk
-            ctx.set(part.geometry, {"chunk": plan.chunk // 16, "last_chunk": last})
-            ctx.set(part.last_elems, elems - last * plan.chunk)
-            ctx.set(part.share, p)
-            ctx.set(part.thc, thc)
-            if b == 7:
-                ctx.set(part.bits, b)
-            ctx.set(part.at_share, at_share)
-            found, asked = {}, [0] * LATENCY
-            ctx.set(part.start, 1)
-            while True:
-                _, _, busy, enable, write, chunk = await ctx.tick().sample(
-                    part.busy, part.write.enable, part.write, part.chunk
-                )
-                ctx.set(part.start, 0)
-                if enable:
-                    assert write.index not in found
-                    found[write.index] = write.bytes
-                if not busy and found:
-                    break
-                asked = [*asked[1:], chunk]
-                up = [{} for _ in range(4)]
-                for u, told in plan.up[node].items():
-                    if asked[0] in told:
-                        one = told[asked[0]]
-                        up[one.rank] = {"valid": 1, "neighbor": index[u], "leaves": one.leaves}
-                ctx.set(part.places, {"up": up})
-            want = dict.fromkeys(range(16), (1 << BYTES_WIDTH) - 1 if at_share and not p else 0)
-            want |= allowances(
-                table, node, elems, p, elem_bits=b or 32, unit=unit, at_share=at_share
-            )
-            assert found == want, (k, p)
-
-    simulate(part, bench)
+    plan = Plan(TABLES[job.table], job.elems, packet=PACKET)
+    octets = [4 * int(plan.elems[plan.packets(c, c + 1)].sum()) for c in range(plan.n_chunks)]
+    return sum(
+        allowance([(octets[chunk], one.leaves) for chunk, one in told.items()], job.p_q16)
+        for told in plan.up[node].values()
+    )
 
 
 @pytest.mark.parametrize("at_share", [False, True])

@@ -6,25 +6,9 @@ from gradnic.models.transport.reception import (
     DONE,
     OPEN,
     Reception,
-    need_bytes,
     packet_sizes,
     wanted_packets,
 )
-
-
-@pytest.mark.parametrize(
-    ("total", "p", "need"),
-    [
-        (1000, 0x0148, 995),
-        (1000, 0x199A, 900),
-        (232000000, 0x0148, 230838868),
-        (232000000, 0x199A, 208798584),
-        (1000, 0, 1000),
-        (0, 0xFFFF, 0),
-    ],
-)
-def test_need_bytes(total, p, need):
-    assert need_bytes(total, p) == need
 
 
 def test_drop_reasons_change_nothing():
