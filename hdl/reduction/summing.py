@@ -1,6 +1,6 @@
 """Sums in the order of ranks while they are sent: own + rank 0 + rank 1 + ..., block by block.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Twin of `gradnic.models.reduction.summing`; a part of the offload card.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -20,8 +20,6 @@ SHORT = 32  # beats of a block, at most, that goes round through LUT RAM: the wa
 
 class Summing(wiring.Component):
     """((own + rank 0) + rank 1) + ... of one block after the other; the last sum leaves.
-
-    Plumbing: no golden model of its own.
 
     A block's own beats come once, its contributions rank after rank, each of the block's length.
     Sums before the last go round through a buffer inside, so that nothing returns to memory; the

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradnic.interface.flit import FLIT_FLOATS
 
-from ..reduction.reduce import combine
+from ..reduction.summing import in_order
 
 
 def partial_sum(own: np.ndarray, landed: Iterable[np.ndarray], op: str = "float") -> np.ndarray:
@@ -14,9 +14,7 @@ def partial_sum(own: np.ndarray, landed: Iterable[np.ndarray], op: str = "float"
 
     op : as of `gradnic.models.reduction.reduce.combine`.
     """
-    for contribution in landed:
-        own = combine(own, contribution, op)
-    return own
+    return in_order(own, landed, op)
 
 
 def port_words(chunks: list[np.ndarray], n_flits: list[int]) -> Iterator[tuple]:

@@ -1,4 +1,4 @@
-"""Reduce unit and sums in order of ranks: every operation, every stall, at full rate."""
+"""Reduce unit: every operation, every stall, at full rate; and several users of its lanes."""
 
 import numpy as np
 import pytest
@@ -10,24 +10,10 @@ from gradnic.hdl.reduction.reduce import Combine, Op, Reduce
 from gradnic.hdl.reduction.shared_combine import SharedCombine
 from gradnic.hdl.reduction.summing import Summing
 from gradnic.models.reduction.reduce import combine, maximum
-from gradnic.sim.engine import amaranth_run, batch, encoding, stimulus
+from gradnic.sim.engine import batch, encoding, stimulus
+from gradnic.sim.reduction.blocks import NAMES, beats, blocks, words
 
-NAMES = {op: op.name.lower() for op in Op}
 GRID = [{}, {"o": 0.4}, {"i": 0.4}, {"i": 0.5, "o": 0.5}]
-
-
-def words(rng, n, lanes):
-    """Random words, every fourth a float of everyday size, every eighth a corner."""
-    values = rng.integers(0, 1 << 32, (n, lanes), dtype=np.uint32)
-    values[::4] = rng.standard_normal((len(values[::4]), lanes)).astype(np.float32).view("u4")
-    corners = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 1, 0xFFFFFFFF], np.uint32)
-    values[::8] = rng.choice(corners, (len(values[::8]), lanes))
-    return values
-
-
-def beats(model, port, values, **fields):
-    data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-    return model.pack(port, data=data, **fields)
 
 
 @pytest.mark.parametrize("stall", GRID, ids=str)
@@ -109,73 +95,6 @@ def test_integer_sums_stay_in_their_codes():
     assert combine(full.astype(">u4"), one, "int32")[0, 0] == 0x01010100
 
 
-def ends(parts):
-    """Which beats are the last ones of `parts`."""
-    return np.concatenate([np.arange(len(part)) == len(part) - 1 for part in parts])
-
-
-def blocks(rng, model, integers, prefix=""):
-    """(Jobs, streams of `Summing`, its sums) of 60 blocks."""
-    jobs, own, more, want = [], [], [], []
-    for _ in range(60):
-        n, ranks, op = (int(x) for x in rng.integers([1, 0, 0], [21, 5, 5 if integers else 2]))
-        op = op if integers else int((Op.FLOAT, Op.MAXIMUM)[op])
-        jobs.append((n, ranks, op))
-        total = words(rng, n, 2)
-        own.append(total)
-        for _ in range(ranks):
-            more.append(words(rng, n, 2))
-            total = combine(total, more[-1], NAMES[op])
-        want.append(total)
-    names = ("n_beats", "n_contributions", "op")
-    told = dict(zip(names, np.array(jobs).T, strict=True))
-    streams = {
-        f"{prefix}jobs": model.pack(f"{prefix}jobs", **told),
-        f"{prefix}own": beats(model, f"{prefix}own", np.concatenate(own), last=ends(own)),
-        f"{prefix}contributions": beats(
-            model, f"{prefix}contributions", np.concatenate(more), last=ends(more)
-        ),
-    }
-    return jobs, streams, beats(model, f"{prefix}sums", np.concatenate(want), last=ends(want))
-
-
-@pytest.mark.parametrize("stall", [{}, {"own": 0.5, "sums": 0.3, "contributions": 0.7}], ids=str)
-@pytest.mark.parametrize(("integers", "most", "turn"), [(True, 20, 21), (False, 33, 26)])
-def test_blocks_in_order_of_ranks(stall, integers, most, turn):
-    """Through LUT RAM, and through block RAM, which takes longer."""
-    rng = stimulus.rng("summing")
-    model = batch.build(Summing(2, max_beats=most, integers=integers, maxima=not integers))
-    jobs, streams, sums = blocks(rng, model, integers)
-    run = model.run(streams, stalls=stall, trace=["astray"])
-    run.check(sums=sums)
-    assert not run.traces["astray"].any()
-    if not stall:
-        bound = sum(max(1, ranks) * max(n, turn) for n, ranks, _ in jobs)
-        assert run.taken["sums"][-1] < bound
-
-
-@pytest.mark.parametrize(("most", "turn"), [(22, 21), (33, 26)])
-def test_a_short_block_takes_turns_but_for_its_last_rank(most, turn):
-    """Behind full ones and among its like: 29 cycles for 8 beats and two contributions, not 42."""
-    model = batch.build(Summing(4, max_beats=most, integers=False))
-    for ranks in (1, 2, 3, 7):
-        for n_beats in (2, 8, 20, 21, 22, most):
-            sizes = [most, most, *[n_beats] * 3, most, most]
-            own = [np.zeros((n, 4), np.uint32) for n in sizes]
-            more = [block for block in own for _ in range(ranks)]
-            told = {"n_beats": sizes, "n_contributions": [ranks] * len(sizes)}
-            streams = {
-                "jobs": model.pack("jobs", **told, op=[0] * len(sizes)),
-                "own": beats(model, "own", np.concatenate(own), last=ends(own)),
-                "contributions": beats(
-                    model, "contributions", np.concatenate(more), last=ends(more)
-                ),
-            }
-            left = model.run(streams).taken["sums"][np.cumsum(sizes) - 1]
-            want = [(ranks - 1) * max(n, turn) + n for n in sizes[1:]]
-            assert np.diff(left).tolist() == want, (ranks, n_beats)
-
-
 class _Users(wiring.Component):
     """`n` units of sums that share their lanes, user 0 before the others, the last before 1."""
 
@@ -245,47 +164,12 @@ def test_what_goes_alone_takes_no_turn_of_the_lanes():
     assert max(run.taken[name][-1] for name in want) < 500 + 60
 
 
-@pytest.mark.parametrize("integers", [True, False])
-@pytest.mark.parametrize("name", ["own", "contributions"])
-def test_a_beat_more_or_less_is_told(name, integers):
-    model = batch.build(Summing(2, max_beats=20, integers=integers))
-    _, streams, _ = blocks(stimulus.rng("more"), model, integers)
-    sound = streams[name]
-    for k in (0, 7, len(sound) // 2):
-        for one in (np.delete(sound, k, axis=0), np.insert(sound, k, sound[0], axis=0)):
-            more = {"trace": ["astray"], "max_cycles": 20000, "drain": False}
-            run = model.run(streams | {name: one}, **more)
-            assert run.traces["astray"][-1], (k, len(one))
-
-
-@pytest.mark.parametrize("changes", [False, True])
-def test_a_sum_that_nobody_made_is_told(changes):
-    """In the middle of a block, while its next beat is late."""
-    part = Summing(2, max_beats=20)
-
-    async def bench(ctx):
-        ctx.set(part.jobs.p, {"n_beats": 10, "n_contributions": 0, "op": Op.FLOAT})
-        ctx.set(part.sums.ready, 1)
-        for cycle in range(120):
-            ctx.set(part.jobs.valid, cycle == 0)
-            ctx.set(part.own.valid, 20 <= cycle < 25 or 80 <= cycle < 85)
-            ctx.set(part.own.p.last, cycle == 84)
-            if cycle == 60 and changes:
-                ctx.set(part.reduce.queue.came, 1)
-            await ctx.tick()
-        assert ctx.get(part.astray) == changes
-
-    amaranth_run.simulate(part, bench)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: Reduce(0), "n_lanes must be 1 to 64, not 0"),
         (lambda: Reduce(0, shared=True), "n_lanes must be 1 to 64, not 0"),
         (lambda: Combine(4.0), "n_lanes must be 1 to 64, not 4.0"),
-        (lambda: Summing(4, max_beats=0), "max_beats must be 1 to 16384, not 0"),
-        (lambda: Summing(65, max_beats=4, shared=True), "n_lanes must be 1 to 64, not 65"),
         (lambda: SharedCombine(4, 5), "n must be 1 to 4, not 5"),
         (lambda: SharedCombine(4, 0), "n must be 1 to 4, not 0"),
         (lambda: SharedCombine(65, 2), "n_lanes must be 1 to 64, not 65"),
