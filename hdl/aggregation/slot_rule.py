@@ -1,6 +1,6 @@
 """The slot rule: reads a slot's record, has it judged, writes it, and says what is to be done.
 
-Part of `gradnic.hdl.aggregation.unit`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.slot_rule`; a part of the aggregation unit.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -27,7 +27,7 @@ N_TASKS = 2  # under way or in the queue
 class SlotRule(wiring.Component):
     """Compares a head with its slot's record, writes the record, and says what is to be done.
 
-    One head every 8 cycles, its task `N_STAGES` + 2 cycles after it was taken. The record of each
+    One head every 8 cycles, its task `N_STAGES` + 1 cycles after it was taken. The record of each
     (slot, set) has everything but the sums and their overflow flag. What may be done to it is
     `SlotVerdict`; a SwitchML packet also clears its sender's bit in the slot's other set. See
     `gradnic.hdl.aggregation.unit.AggregationUnit` for the ports.

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from gradnic.interface.formats import Op
 
-from .jobs import W_CODES
-from .slot_verdict import Record
+from .jobs import W_CODES, Job
+from .slot_sweep import is_late, is_of
+from .slot_verdict import Record, Verdict, verdict
 
 STALE = 4  # subtype of a CONTROL packet
 
@@ -27,6 +28,70 @@ class TensorBytes:
             self.tensor, self.total = tensor, 0
         self.total += length
         return self.total >= need
+
+
+class SlotRule:
+    """Records of all slots, and what contributions and time make of them.
+
+    Parameters
+    ----------
+    n_words : int
+        Most elements of a NORM or INT32 packet.
+
+    Attributes
+    ----------
+    records : dict
+        `Record` by (slot, set).
+    tensors : dict
+        `TensorBytes` by number of a job that closes with bounded loss.
+    """
+
+    def __init__(self, *, n_words: int = 256) -> None:
+        self.n_words = n_words
+        self.records: dict[tuple[int, int], Record] = {}
+        self.tensors: dict[int, TensorBytes] = {}
+
+    def contribute(
+        self, head: dict[str, int], length: int, job: Job, now: int
+    ) -> tuple[Verdict, list[Record]]:
+        """Judge a contribution and enter it: (verdict, records that close with it, in order).
+
+        head, length, job : as of `verdict`. now : int, time.
+        """
+        key = (head["slot"], head["gen"] & 1)
+        found = verdict(head, length, job, self.records.get(key), n_words=self.n_words)
+        if found is Verdict.CLAIMS:
+            self.records[key] = Record(head["gen"], job, head, now)
+        elif found is not Verdict.ACCEPTED:
+            return found, []
+        record, tensor, enough = self.records[key], head["tensor"], False
+        record.enter(head)
+        if job.close == "bounded" and head["op"] != Op.NORM:
+            seen = self.tensors.setdefault(job.job, TensorBytes(tensor))
+            enough = seen.enough(tensor, length, job.need_bytes)
+        closing = self._close([record] if record.is_full else [])
+        if enough:
+            closing += self._close([r for r in self._all() if is_of(r, job.job, tensor)])
+        return found, closing
+
+    def tick(self, now: int) -> list[Record]:
+        """Close every open slot whose deadline has passed, lowest (slot, set) first."""
+        return self._close([record for record in self._all() if is_late(record, now)])
+
+    def clear(self, job: Job) -> None:
+        """Forget all that the slots of a job hold."""
+        for key in [key for key in self.records if job.owns(key[0])]:
+            del self.records[key]
+        self.tensors.pop(job.job, None)
+
+    def _all(self) -> list[Record]:
+        return [self.records[key] for key in sorted(self.records)]
+
+    @staticmethod
+    def _close(records: list[Record]) -> list[Record]:
+        for record in records:
+            record.closed = True
+        return records
 
 
 def result_head(record: Record, children: int, *, again: bool = False) -> dict[str, int]:

@@ -59,6 +59,11 @@ class Record:
             self.exponents = tuple(map(max, self.exponents, own))
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Its (slot, set)."""
+        return self.claim["slot"], self.gen & 1
+
+    @property
     def is_full(self) -> bool:
         """Whether the children that are in are enough by their number, all or ``n_min``."""
         count, job = self.bitmap.bit_count(), self.job

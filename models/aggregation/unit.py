@@ -19,9 +19,8 @@ from gradnic.interface.formats import Op
 from ..thc.worker import pack, solve_table
 from .jobs import Job
 from .slot_lanes import add_lanes, add_words, fill_lanes, larger_words, read_lanes
-from .slot_rule import TensorBytes, result_head, stale_head
-from .slot_sweep import is_late, is_of
-from .slot_verdict import Record, Verdict, verdict
+from .slot_rule import SlotRule, result_head, stale_head
+from .slot_verdict import Record, Verdict
 
 
 @dataclass
@@ -54,13 +53,12 @@ class SlotEngine:
 
     def __init__(self, jobs: Sequence[Job], *, n_words: int = 256) -> None:
         self.jobs = {job.job: job for job in jobs}
-        self.n_words = n_words
+        self.rule = SlotRule(n_words=n_words)
         self.tables = {
             job.job: np.array(solve_table(job.b, job.g, job.p)) for job in jobs if job.kind == "thc"
         }
         self.slots: dict[tuple[int, int], Slot] = {}
         self.counters: Counter[str] = Counter()
-        self.tensors: dict[int, TensorBytes] = {}  # by job: the one that arrives
 
     def contribute(
         self, head: dict[str, int], payload: bytes, now: int
@@ -74,15 +72,15 @@ class SlotEngine:
         job = self.jobs[head["job"]]
         key = (head["slot"], head["gen"] & 1)
         slot = self.slots.get(key)
-        record = slot.record if slot else None
-        found = verdict(head, len(payload), job, record, n_words=self.n_words)
+        was_open = slot is not None and not slot.record.closed
+        found, closing = self.rule.contribute(head, len(payload), job, now)
         self.counters[found] += 1
         if found is Verdict.CLAIMS:
             self.counters["accepted"] += 1
-            if record is not None and not record.closed:
+            if was_open:
                 self.counters["abandoned"] += 1
             empty = np.zeros(head["elems"], np.int64)
-            slot = self.slots[key] = Slot(Record(head["gen"], job, head, now), empty)
+            slot = self.slots[key] = Slot(self.rule.records[key], empty)
         elif slot is None:
             return []
         elif found is Verdict.STALE:
@@ -92,20 +90,16 @@ class SlotEngine:
         elif found is not Verdict.ACCEPTED:
             return []
         self._add(slot, head, payload)
-        slot.record.enter(head)
-        return self._closed_by(slot, head, len(payload))
+        return [self._closed(record) for record in closing]
 
     def tick(self, now: int) -> list[tuple[dict, bytes]]:
         """Close every open slot whose deadline has passed, lowest (slot, set) first."""
-        due = [slot for _, slot in sorted(self.slots.items()) if is_late(slot.record, now)]
-        return [self._close(slot) for slot in due]
+        return [self._closed(record) for record in self.rule.tick(now)]
 
     def clear(self, job: int) -> None:
         """Forget all that the slots of job number `job` hold."""
-        owner = self.jobs[job]
-        for key in [key for key in self.slots if owner.owns(key[0])]:
-            del self.slots[key]
-        self.tensors.pop(job, None)
+        self.rule.clear(self.jobs[job])
+        self.slots = {key: slot for key, slot in self.slots.items() if key in self.rule.records}
 
     def _add(self, slot: Slot, head: dict[str, int], payload: bytes) -> None:
         """Add one contribution to the slot's sums, lane by lane."""
@@ -124,26 +118,12 @@ class SlotEngine:
             self.counters["overflow"] += 1
         slot.overflowed |= over or bool(head["ovf"])
 
-    def _closed_by(self, slot: Slot, head: dict[str, int], length: int) -> list[tuple[dict, bytes]]:
-        """Results that leave because this contribution completed something."""
-        job, tensor, enough = slot.record.job, head["tensor"], False
-        if job.close == "bounded" and head["op"] != Op.NORM:
-            seen = self.tensors.setdefault(job.job, TensorBytes(tensor))
-            enough = seen.enough(tensor, length, job.need_bytes)
-        out = [self._close(slot)] if slot.record.is_full else []
-        if enough:
-            for _, other in sorted(self.slots.items()):
-                if is_of(other.record, job.job, tensor):
-                    out.append(self._close(other))
-        return out
-
-    def _close(self, slot: Slot) -> tuple[dict, bytes]:
-        record = slot.record
-        record.closed = True
+    def _closed(self, record: Record) -> tuple[dict, bytes]:
+        """The result of a slot that closes, for all children."""
         everyone = 2 ** len(record.job.children) - 1
         if record.bitmap != everyone:
             self.counters["partial"] += 1
-        return _result(slot, everyone)
+        return _result(self.slots[record.key], everyone)
 
 
 def _result(slot: Slot, children: int, *, again: bool = False) -> tuple[dict, bytes]:

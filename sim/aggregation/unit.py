@@ -70,6 +70,16 @@ def table_writes(jobs, b_max):
     return {"write_en": enable, "write_addr": [*addresses, 0], "write_data": [*levels, 0]}
 
 
+def head_beats(packets, places):
+    """Beats of ``heads`` for contributions; places : {job's number: its place in the table}."""
+    names = [name for name, _ in ContributionHead if name not in ("job", "length")]
+    columns = {name: [p.head[name] for p in packets] for name in names}
+    columns["job"] = [places[p.head["job"]] for p in packets]
+    columns["length"] = [len(p.payload) for p in packets]
+    columns = {name: np.array(values, np.int64) for name, values in columns.items()}
+    return encoding.pack(ContributionHead, **columns)
+
+
 class Bench:
     """One instance of a unit beside one golden engine, for the same jobs.
 
@@ -102,13 +112,8 @@ class Bench:
 
     def inputs(self, packets):
         """Beats of ``heads`` and ``values``."""
-        names = [name for name, _ in ContributionHead if name not in ("job", "length")]
-        columns = {name: [p.head[name] for p in packets] for name in names}
-        columns["job"] = [self.places[p.head["job"]] for p in packets]
-        columns["length"] = [len(p.payload) for p in packets]
-        columns = {name: np.array(values, np.int64) for name, values in columns.items()}
         return {
-            "heads": encoding.pack(ContributionHead, **columns),
+            "heads": head_beats(packets, self.places),
             "values": self._beats("values", [p.payload for p in packets]),
         }
 
