@@ -1,6 +1,6 @@
 """What software tells the egress queues of a card's or an aggregator's ports, and asks of them.
 
-Part of `gradnic.hdl.frame.egress`, whose golden model it follows.
+Twin of `gradnic.models.frame.queue_rules`; before the queues of `gradnic.hdl.frame.egress`.
 """
 
 from amaranth.hdl import Array, Mux, Signal
