@@ -1,6 +1,6 @@
 """What each neighbor may still lose of a round, or what must still come of it.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.allowances`.
 """
 
 from amaranth.hdl import Module, Mux, Signal
@@ -17,8 +17,6 @@ class Allowances(wiring.Component):
 
     A packet that ``comes`` is taken from its neighbor's number, down to 0, at most 10 cycles later;
     the next one comes no sooner, and `neighbor` may be looked at no sooner.
-
-    Plumbing of `Receiver`, which is what has a golden model.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 import pytest
 from gradnic.hdl.transport.allowances import Allowances
+from gradnic.models.transport.allowances import Allowance, weighed_bytes
 from gradnic.sim.engine import stimulus
 from gradnic.sim.engine.amaranth_run import simulate
 
@@ -25,8 +26,20 @@ def test_what_comes_is_taken_from_what_must_come(any_bits):
             await ctx.tick()
         ctx.set(part.clear, 0)
 
+    async def spend(ctx, golden, neighbor):
+        """Once what came is counted: the answer is there in the same cycle, and written in it."""
+        await ctx.tick().repeat(2)
+        ctx.set(part.neighbor, neighbor)
+        assert ctx.get(part.bytes) == golden[neighbor].left
+        golden[neighbor].left = int(rng.integers(1 << 40))
+        ctx.set(part.left, golden[neighbor].left)
+        ctx.set(part.spend, 1)
+        await ctx.tick()
+        ctx.set(part.spend, 0)
+        assert ctx.get(part.bytes) == golden[neighbor].left
+
     async def bench(ctx):
-        left = list(must)
+        golden = [Allowance(n_bytes) for n_bytes in must]
         for k, n_bytes in enumerate(must):
             ctx.set(part.write, {"enable": 1, "index": k, "bytes": n_bytes})
             await ctx.tick()
@@ -38,13 +51,14 @@ def test_what_comes_is_taken_from_what_must_come(any_bits):
             leaves = int(rng.choice([255, 128, 1, 0, int(rng.integers(1, 256))]))
             await came(ctx, neighbor, elems, leaves, thc, bits, clear=clear)
             if not clear:
-                octets = elems * bits // 8 * leaves if thc else 4 * elems * leaves
-                left[neighbor] = max(0, left[neighbor] - octets)
+                golden[neighbor].came(weighed_bytes(elems, bits if thc else 32, leaves))
+            if rng.random() < 0.05:
+                await spend(ctx, golden, int(rng.integers(6, 16)))
         await ctx.tick()
         await ctx.tick()
         for k in range(16):
             ctx.set(part.neighbor, k)
-            assert ctx.get(part.bytes) == left[k], k
-        assert 0 < left[5] < must[5]
+            assert ctx.get(part.bytes) == golden[k].left, k
+        assert 0 < golden[5].left < must[5]
 
     simulate(part, bench)
