@@ -1,6 +1,6 @@
 """When packets are in memory: the events that had to wait for it.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.completions`.
 """
 
 from amaranth.hdl import Module, Signal
@@ -17,7 +17,7 @@ class Completions(wiring.Component):
     """Holds what a packet completes until it, and all before it, are in memory.
 
     1 packet per cycle; an event is offered 3 cycles after its packet's pulse. Up to `N_WRITES`
-    packets wait, then ``entries`` is not ready. Plumbing: no golden model of its own.
+    packets wait, then ``entries`` is not ready.
 
     Members
     -------
