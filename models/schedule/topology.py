@@ -124,11 +124,29 @@ class Topology:
             return np.full(self.n_links, float(default))
         return np.where(np.isnan(self.latency), default, self.latency)
 
+    @property
+    def at_nodes(self) -> np.ndarray:
+        """bool (n_links,): links with a node at an end."""
+        return (self.links < self.n_nodes).any(axis=1)
+
     def rate_behind(self, port_bytes: float) -> float:
-        """Bytes a cycle of all links behind ports of `port_bytes`: the slowest link's at 1 GHz,
-        where bandwidths have a unit, and a port's at most.
+        """Bytes a cycle of all links at nodes whose ports take `port_bytes`: the slowest of those
+        at 1 GHz, where bandwidths have a unit, and a port's at most.
         """
-        return min(self.bytes_per_cycle or port_bytes, port_bytes)
+        slowest = float(self.bandwidth[self.at_nodes].min())
+        return min((self.bytes_per_cycle or math.inf) * slowest, port_bytes)
+
+    def behind(self, port_bytes: float) -> "Topology":
+        """The same behind such ports: links at nodes are alike, those between switches as they are.
+
+        Its `bytes_per_cycle` is that of its slowest link.
+        """
+        rate = self.rate_behind(port_bytes)
+        unit = self.bytes_per_cycle or port_bytes / self.bandwidth[self.at_nodes].min()
+        speeds = np.where(self.at_nodes, rate, self.bandwidth * unit)
+        return replace(
+            self, bandwidth=speeds / speeds.min(), bytes_per_cycle=speeds.min(), latency=None
+        )
 
     @property
     def direct(self) -> bool:

@@ -92,7 +92,8 @@ class Cards:
     Attributes
     ----------
     library, _ports : of `gradnic.sim.offload.library.build`
-    table, books : schedule table, and addresses, a dict {node: address} a node
+    table, topology, books : schedule table and its network, and addresses, a dict {node: address} a
+        node
     n_ranks, n_ports : int, entries of a place, ports of a card
     egress : (int, int), beats that an egress queue of the cards holds, and marks from; or None
     """
@@ -189,19 +190,36 @@ class Cards:
                 self._write(node, "queue_write", {"enable": 1, "address": address, "beats": beats})
             self._set(node, "queue_write", {})
 
+    def _ways(self):
+        """{(sender, receiver): links that a frame takes}; answers go back as messages came."""
+        back, paths = self.topology.reverse, self.table.paths
+        there = {(int(one["node"]), int(one["to"])): paths[one["path"]] for one in self.table.peers}
+        return {(u, v): back[[*path]][::-1] for (v, u), path in there.items()} | there
+
     def _routes(self):
         """int32 (n, n, 2): port at which the receiver hears the sender, and links between them."""
-        n = self.table.n_nodes
+        n, ways = self.table.n_nodes, self._ways()
         routes = np.full((n, n, 2), -1, np.int32)
-        hops = {}
-        for peer in self.table.peers:
-            path = self.table.paths[peer["path"]]
-            hops[int(peer["node"]), int(peer["to"])] = len(path)
         for v, book in enumerate(self.books):
             for u, address in book.items():
                 if u != v:
-                    routes[u, v] = address.port, hops.get((u, v), hops.get((v, u), 1))
+                    routes[u, v] = address.port, len(ways.get((u, v), (0,)))
         return routes
+
+    def _join_switches(self, port_bytes):
+        """Give links between switches the speeds that they have, where a frame takes any."""
+        n, inner = self.table.n_nodes, [[] for _ in range(self.table.n_nodes**2)]
+        for (v, u), way in self._ways().items():
+            inner[v * n + u] = way[1:-1]
+        if not any(map(len, inner)):
+            return
+        speeds = self.topology.behind(port_bytes).bandwidth
+        speeds = np.ascontiguousarray(speeds / speeds[self.topology.at_nodes][0], np.float64)
+        starts = np.cumsum([0, *map(len, inner)]).astype(np.int32)
+        links = np.array([link for way in inner for link in way], np.int32)
+        self.library.cluster_fabric(
+            self._self, len(speeds), speeds.ctypes.data, starts.ctypes.data, links.ctypes.data
+        )
 
     def _memory(self, node, which, n_bytes):
         at = self.library.cluster_memory(self._self, node, which)

@@ -20,6 +20,7 @@ struct Given {
 #include "ports.h"
 #include "dram.h"
 #include "pauses.h"
+#include "fabric.h"
 #include "switch.h"
 #include "traffic.h"
 #include "registers.h"
@@ -150,6 +151,7 @@ struct Cluster {
 	std::vector<Card> cards;
 	std::vector<int32_t> to;  // for (node, destination): port there, hops
 	Rules rules{};
+	Fabric fabric;
 	Pauses pauses{};
 	bool keep_foreign = true, keep_sent = true;  // for whoever asks later
 	int64_t now = 0, order = 0;
@@ -438,16 +440,25 @@ struct Cluster {
 		int copies = port < 0 ? 0 : !ours ? 1 : lost ? 0 : draws[1] < rules.duplicate ? 2 : 1;
 		for (int k = 0; k < copies; k++) {
 			int64_t hops = to[2 * (node * n + receiver) + 1];
-			bool queued = rules.limit && hops > 1;
-			int64_t time = now + (hops - queued) * rules.delay + path * rules.skew;
-			time += ours ? draws[3 + k] % uint32_t(rules.reorder + 1) : 0;
-			Port &at = cards[receiver].ports[port];
-			(queued ? at.before.coming : at.wire).push({time, order++, frame});
+			int64_t late = path * rules.skew + (ours ? draws[3 + k] % uint32_t(rules.reorder + 1) : 0);
+			Port &to_port = cards[receiver].ports[port];
+			const auto &way = fabric.way(node, receiver);
+			if (way.empty())
+				reach(to_port, now + late + (hops - 1) * rules.delay, hops > 1, frame);
+			else
+				fabric.enter({now + late + rules.delay, order++, frame}, way, to_port);
 		}
 		if (!ours || !keep_sent)
 			return;
 		sent.push_back({now, node, p, int32_t(frame.size()), copies, int64_t(sent_bytes.size())});
 		sent_bytes.insert(sent_bytes.end(), frame.begin(), frame.end());
+	}
+
+	// A frame is at the sender's end of the last link to a port at this time.
+	void reach(Port &port, int64_t time, bool from_switch, Frame frame) {
+		bool queued = rules.limit && from_switch;
+		auto &place = queued ? port.before.coming : port.wire;
+		place.push({queued ? time : time + rules.delay, order++, std::move(frame)});
 	}
 
 	void forward(Port &port) {
@@ -480,6 +491,9 @@ struct Cluster {
 	}
 
 	void cycle() {
+		fabric.pass(now, rules.link_bytes, rules.delay, [&](Port &port, int64_t time, Frame frame) {
+			reach(port, time, true, std::move(frame));
+		});
 		for (size_t n = 0; n < cards.size(); n++) {
 			for (Port &port : cards[n].ports)
 				forward(port);
@@ -515,6 +529,19 @@ void *cluster_new(int64_t n_nodes, const int32_t *to, int64_t gradient_bytes,
 		d.root.rst = 0;
 	}
 	return c;
+}
+
+// Links between switches: how many times as fast as a port's each is, and which of them, from
+// starts[v n + u] on, lie between nodes v and u; before the first run. Without, there are none.
+void cluster_fabric(void *self, int64_t n_links, const double *speeds, const int32_t *starts,
+                    const int32_t *links) {
+	Cluster &c = cluster(self);
+	int64_t n = c.cards.size();
+	c.fabric.speeds.assign(speeds, speeds + n_links);
+	c.fabric.free_at.assign(n_links, 0);
+	for (int64_t k = 0; k < n * n; k++)
+		c.fabric.ways.emplace_back(links + starts[k], links + starts[k + 1]);
+	c.fabric.n_nodes = n;
 }
 
 void cluster_delete(void *self) { delete static_cast<Cluster *>(self); }

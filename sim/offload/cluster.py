@@ -169,6 +169,7 @@ class OffloadCluster(Cards):
             2 * self.result_at,
             self.result_at * self.n_ranks,
         )
+        self._join_switches(self.port_bytes)
         for node in range(table.n_nodes):
             self._load(node)
 

@@ -170,6 +170,7 @@ class JobCluster(Cards):
             self.table.n_nodes, routes.ctypes.data, self.n_memory + self.scratch_bytes * n_active,
             self.landing_bytes * self.n_engines,
         )  # fmt: skip
+        self._join_switches(self.port_bytes)
         self.hosts = [Host() for _ in self.books]
         self._bits = [dict.fromkeys(("posts", "aborts", "takes"), 0) for _ in self.books]
         self.sent, self._n_kept, self._lost, self._n_lost = [], 0, [], 0

@@ -21,6 +21,7 @@ MEMORY = (0, 1, *[0] * 7)  # behind each
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
     "new": ([_NUMBER, _POINTER, _NUMBER, _NUMBER], _POINTER),
+    "fabric": ([_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER], None),
     "delete": ([_POINTER], None),
     "set": ([_POINTER, _NUMBER, _NUMBER, _POINTER], None),
     "get": ([_POINTER, _NUMBER, _NUMBER, _POINTER], None),

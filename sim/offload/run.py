@@ -188,11 +188,12 @@ def cosim(
 
     spelling, algorithm, chunks : as of ``gradnic schedule``; the table is checked first. gradients
     : float32 (n_nodes, n). lanes : floats of a beat, 4, 8, 16 or 32. port_lanes : floats of a
-    port's beat, at most `lanes`; None: `lanes`. All links run at the rate of the slowest one where
-    the file has a unit, at 1 GHz, as far as a port can, else at a port's. spray : cards spray their
-    packets over 8 paths, each longer than the one before by twice the delay. `best` is the fastest
-    by the network model, and chunks for narrow ports are, see `cut`. important : share of the
-    elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
+    port's beat, at most `lanes`; None: `lanes`. Links at nodes run at the rate of the slowest of
+    them where the file has a unit, at 1 GHz, as far as a port can, else at a port's; those between
+    switches in proportion, a frame at a time, and have room for all that wait. spray : cards spray
+    their packets over 8 paths, each longer than the one before by twice the delay. `best` is the
+    fastest by the network model, and chunks for narrow ports are, see `cut`. important : share of
+    the elements that is important by the sizes of its packets; None is all. pace : "off", "ce" or
     "rtt". options : as of `run`.
 
     ``model_cycles`` are for what INCEPTIONN made of this run's packets, of which ``payload_ratio``
@@ -201,7 +202,7 @@ def cosim(
     faults = faults or LinkFaults()
     topology = parse(spelling)
     port_bytes = 4 * (port_lanes or lanes)
-    rate = topology.rate_behind(port_bytes)
+    rate, network = topology.rate_behind(port_bytes), topology.behind(port_bytes)
 
     def cards(ratio=None, sizes=None):
         name = codec if ratio is None else f"ratio:{ratio}"
@@ -209,14 +210,13 @@ def cosim(
         if made.block:
             made = replace(made, block=block, unit=max(block, made.unit))
         card = of_offload_card(lanes, port_lanes, delay=faults.delay, codec=made)
-        return replace(card, link_bytes_per_cycle=rate)
+        return replace(card, link_bytes_per_cycle=network.bytes_per_cycle)
 
-    alike = replace(topology, bandwidth=np.ones(topology.n_links), latency=None)  # as links are
     n_bytes = gradients.nbytes // len(gradients)
     if algorithm == "best":
-        schedule, _ = fastest(alike, n_bytes, cards(), chunks=chunks)
+        schedule, _ = fastest(network, n_bytes, cards(), chunks=chunks)
     elif chunks is None:
-        schedule = cut(alike, algorithm, n_bytes, cards())
+        schedule = cut(network, algorithm, n_bytes, cards())
     else:
         schedule = schedules.build(topology, algorithm, **_given(chunks=chunks))
     table = compile_table(schedule)
@@ -252,7 +252,7 @@ def cosim(
     found |= {"model_cycles": None, "model_overruns": None}
     plain = LinkFaults(delay=faults.delay, seed=faults.seed)
     if not (spray or options.get("queues")) and faults == plain:
-        model = simulate(table, alike, n_bytes, cards(ratio, sizes))
+        model = simulate(table, network, n_bytes, cards(ratio, sizes))
         found |= {"model_cycles": model.cycles, "model_overruns": model.overruns}
     scale = len(gradients) if codec == "thc" else 1  # its result is the mean
     found |= error_of(replicas[0].astype(np.float64) * scale, gradients)

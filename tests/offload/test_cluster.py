@@ -319,3 +319,10 @@ def test_no_probe_goes_again_before_answers_come_over_long_links():
     heads = [GRADNIC.parse(frame) for *_, frame in outcome.frames]
     asked = [h["seq"] for h in heads if (h["op"], h["p0"]) == (Op.CONTROL, Subtype.PROBE)]
     assert len(asked) == 4 * 2 * 3  # chunks, ways, edges of a tree
+
+
+@pytest.mark.parametrize("spelling", ["bigraph:2x2", "dgx:2x2"])
+def test_frames_that_meet_between_switches_take_turns(spelling):
+    """Pairs of two halves share a link, or one twice as fast, which the network model knows."""
+    _, found = offload_run.cosim(spelling, "halving", gradients(4, 8192))
+    assert abs(found["model_cycles"] / found["cycles"] - 1) < 0.03
