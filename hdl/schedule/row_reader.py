@@ -151,8 +151,7 @@ class RowReader(wiring.Component):
 
     def __init__(self, layout: Layout, depth: int, n_chunks: int, *, n_tables: int = 1) -> None:
         self.layout, self.depth, self.n_chunks = layout, depth, n_chunks
-        self.n_tables = n_tables
-        self.shape = Row(layout, depth, n_chunks)
+        self.n_tables, self.shape = n_tables, Row(layout, depth, n_chunks)
         super().__init__(
             {
                 **table_members(layout, depth, n_tables),
@@ -178,10 +177,7 @@ class RowReader(wiring.Component):
             table.write_data.eq(self.table_data),
             table.read_addr.eq(Cat(index, self.table) if self.n_tables > 1 else index),
         ]
-        fields = {
-            name: table.read_data[at : at + width]
-            for name, (at, width) in self.layout.offsets.items()
-        }
+        fields = {k: table.read_data[at : at + n] for k, (at, n) in self.layout.offsets.items()}
         first, active = self._place(
             m, fields, delayed(m, turn, 2, name="turn"), delayed(m, base, 2, name="base")
         )
@@ -212,17 +208,13 @@ class RowReader(wiring.Component):
         turns_left = Signal(len(turn), reset_less=True)  # with this one
         final_row, final_turn = signals("final_row final_turn", reset_less=True)
         last_row = Signal(len(setup.rows), reset_less=True)
-        one_row = Signal(reset_less=True)
-        one_turn = Signal(reset_less=True)
+        one_row, one_turn = signals("one_row one_turn", reset_less=True)
         fetching, fetch, vanished = signals("fetching fetch vanished")
         room = Signal(range(N_AHEAD + 1), init=N_AHEAD)
         open = Signal(init=1)
         self.vanished = vanished
-        m.d.sync += [
-            last_row.eq(setup.rows - 1),
-            one_row.eq(last_row == 0),
-            one_turn.eq(setup.iterations == 1),
-        ]
+        m.d.sync += [last_row.eq(setup.rows - 1), one_row.eq(last_row == 0)]
+        m.d.sync += one_turn.eq(setup.iterations == 1)
         with m.If(~fetching):
             m.d.sync += [turn.eq(1), base.eq(setup.stride)]
             m.d.sync += [turns_left.eq(setup.iterations), final_turn.eq(one_turn)]
