@@ -127,7 +127,7 @@ class Topology:
     @property
     def at_nodes(self) -> np.ndarray:
         """bool (n_links,): links with a node at an end."""
-        return (self.links < self.n_nodes).any(axis=1)
+        return self.links.min(axis=1) < self.n_nodes
 
     def rate_behind(self, port_bytes: float) -> float:
         """Bytes a cycle of all links at nodes whose ports take `port_bytes`: the slowest of those
