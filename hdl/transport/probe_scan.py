@@ -1,6 +1,6 @@
 """What the range of a PROBE lacks: seen packet by packet, then weighed by the leaves behind it.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.probe_scan`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -13,7 +13,8 @@ from .records import BODY, BYTES_WIDTH, ELEMS_WIDTH, RUN
 class ProbeScan(wiring.Component):
     """Sums the bytes that are missing, and writes the body of a BITMAP.
 
-    Plumbing: no golden model of its own.
+    A packet per cycle; ``missing`` is right 3 cycles after the last one, from when on ``multiply``
+    may be given; ``lost`` then as soon as ``busy`` is 0 again, 9 cycles after ``multiply`` at most.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from collections import Counter
 import numpy as np
 
 from .allowance_walk import need_bytes
+from .probe_scan import bitmap, missing_bytes
 
 OPEN, DONE = "open", "done"
 STALE_ROUND, RANGE, LENGTH, DUPLICATE, LATE = "stale", "range", "length", "duplicate", "late"
@@ -143,7 +144,7 @@ class Reception:
         self._test()
         part = slice(first, first + count)
         open_ = ~self.closed[part]
-        missing = int(self.weighed[part][open_].sum())
+        missing = missing_bytes(self.weighed[part], self.closed[part])
         if not missing:
             return True
         may = self.n_bytes >= self.need if self.at_share else missing <= self.allowance
@@ -196,9 +197,9 @@ class Reception:
         pieces = []
         for begin in begins:
             n = min(begin + PAGE_BITS, first + count) - begin
-            bits = np.ones(n, bool)
-            bits[wanted[(wanted >= begin) & (wanted < begin + n)] - begin] = False
-            pieces.append((0, begin, n, np.packbits(bits, bitorder="little").tobytes()))
+            inside = slice(max(begin, first), begin + n)
+            bits = bitmap(self.closed[inside], inside.start - begin)
+            pieces.append((0, begin, n, bits))
         return pieces
 
 
