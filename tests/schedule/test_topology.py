@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -346,3 +347,24 @@ def test_one_way_links_have_no_reverse():
     assert t.reverse is None
     assert np.array_equal(t.reversed().links, t.links[:, ::-1])
     assert grid((2, 3), wrap=True).n_links == 18
+
+
+@pytest.mark.parametrize(
+    ("at_nodes", "trunk", "unit", "port", "rate", "speeds"),
+    [
+        (1, 4, None, 16, 16, (1, 4)),
+        (2, 1, None, 16, 16, (2, 1)),  # the trunk is half as fast as a port
+        (1, 2, 12.5, 64, 12.5, (1, 2)),
+        (1, 2, 12.5, 8, 8, (1, 3.125)),  # ports hold links at nodes back, not the trunk
+        (4, 1, 3, 64, 12, (4, 1)),
+    ],
+)
+def test_links_behind_ports(at_nodes, trunk, unit, port, rate, speeds, tmp_path):
+    lines = f"0 s {at_nodes}\n1 t {at_nodes}\ns t {trunk}\nswitch s t\n"
+    (tmp_path / "net").write_text(lines)
+    topology = replace(parse(f"file:{tmp_path}/net"), bytes_per_cycle=unit)
+    found = topology.behind(port)
+    assert topology.rate_behind(port) == found.rate_behind(port) == rate
+    wanted = np.where(found.at_nodes, *speeds)
+    np.testing.assert_allclose(found.bandwidth, wanted)
+    np.testing.assert_allclose(found.bandwidth * found.bytes_per_cycle, wanted * rate / speeds[0])
