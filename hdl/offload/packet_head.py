@@ -1,6 +1,7 @@
 """Heads of the packets that a node sends: what each says, and how it leaves.
 
-Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
+`maker` is the `gradnic.hdl.offload.packet_maker.PacketMaker`, of which they are a part. Golden
+model: `gradnic.models.offload.packet_head`.
 """
 
 from amaranth.hdl import Cat, Mux, Signal

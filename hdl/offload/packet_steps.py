@@ -1,6 +1,7 @@
 """The steps of each packet that a node sends: what is read, what is added, what its head says.
 
-Part of `gradnic.hdl.offload.packet_maker`; `maker` is the `PacketMaker`.
+`maker` is the `gradnic.hdl.offload.packet_maker.PacketMaker`, of which they are a part. Golden
+model: `gradnic.models.offload.packet_steps`.
 """
 
 from typing import Any

@@ -8,10 +8,9 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from gradnic.hdl.axi.bursts import LENGTH_WIDTH, Range
 from gradnic.hdl.inceptionn.compressor import UNCODED_UNIT
-from gradnic.hdl.offload.own_reader import GRADIENT, RESULT, ROOT
+from gradnic.hdl.offload import own_reader
 from gradnic.hdl.offload.packet_steps import Steps
 from gradnic.hdl.offload.packet_sums import ROWS_WIDTH, SumRule
-from gradnic.hdl.offload.scaler import factors
 from gradnic.hdl.reduction.reduce import Op as SumOp
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.transport.records import (
@@ -24,14 +23,11 @@ from gradnic.hdl.transport.records import (
     PacketHead,
     Round,
 )
-from gradnic.hdl.transport.tagger import CONTROL, END, OFF, PULL, PUSH, Tagged
-
-from gradnic.interface.formats import Op
-from gradnic.interface.offload import Subtype
+from gradnic.hdl.transport.tagger import END, OFF, Tagged
+from gradnic.models.offload.packet_steps import REST, PacketSteps
 
 N_BYTES, N_RANKS, BITS, DEPTH = 16, 4, 8, 2
 N_NUMBERS, N_PACKETS = 64, 70
-REST, PROBED, MADE = 4, 3, 9  # cycles before the first, of a PROBE, and of a packet but its ranks
 MANY, AFTER = 40_000, (1, 255, 256, 5000, 9000, 17_000, 33_000, 40_000)
 ELSEWHERE = r"^(?!.*/packet_steps\.py)"
 KINDS = {
@@ -124,21 +120,25 @@ class Recording:
         self.packets = [self._packet(k) for k in range(N_PACKETS)]
         self.quiet = seed % 2 == 0  # nothing stalls: cycles are compared
         self.want = {name: [] for name in ("reads", "landings", *QUEUES)}
-        self.rows, self.taken, cycle = 0, [], REST
+        self.steps = PacketSteps(
+            self.codec, layer=self.layer, by_size=self.source != OFF, area=self.area,
+            n_bytes=N_BYTES,
+        )  # fmt: skip
+        self.taken, cycle = [], REST
         fall = int(rng.integers(REST, 6 * N_PACKETS))  # of armed: before the last packet is taken
         armed = np.r_[np.ones(fall, np.uint8), 0, 0, 0, 1]
         ended, before = False, None
         for packet in self.packets:
             if not ended and cycle > fall:
-                self.want["to_tag"].append(self._tag(before) | {"kind": END})
+                self.want["to_tag"].append(self.steps.tag(before) | {"kind": END})
                 ended, cycle = True, cycle + 1
             self.taken.append(cycle)
-            cycle, before = cycle + self._play(packet), packet
+            cycle, before = cycle + self._told(packet), packet
         round_ = {"codec": self.codec, "layer": self.layer, "tags": {"source": self.source}}
-        self.round = _rows([round_ | {"armed": int(bit)} for bit in armed], Round)
-        self.packets = _rows(self.packets, Packet)
+        self.round = beats_of([round_ | {"armed": int(bit)} for bit in armed], Round)
+        self.packets = beats_of(self.packets, Packet)
         shapes = {"reads": Range(3), "landings": Range(), **QUEUES}
-        self.want = {name: _rows(want, shapes[name]) for name, want in self.want.items()}
+        self.want = {name: beats_of(want, shapes[name]) for name, want in self.want.items()}
 
     def _packet(self, k):
         rng = self.rng
@@ -153,94 +153,22 @@ class Recording:
             fields["elems"] = max(16, fields["elems"] & -16)
         return fields
 
-    def _octets(self, elems):
-        if not self.codec["thc"]:
-            return 4 * elems
-        return (elems, elems + elems // 2, 2 * elems)[self.codec["code"]]
+    def _told(self, packet):
+        """Adds what a packet comes to to all that is wanted; its cycles, where nothing stalls."""
+        known = answers_made()[packet["number"]]
+        for name, entries in self.steps.make(packet, known).items():
+            self.want[name] += [_in_circuit(entry) for entry in entries]
+        return self.steps.cycles(packet, known)
 
-    def _tag(self, packet):
-        codec = self.codec
-        scored = not packet["ph"] and self.kind[:3] != "thc" and self.kind != "norm"
-        kind = CONTROL if self.kind == "norm" or packet["probe"] else PUSH
-        if packet["ph"] and kind == PUSH:
-            kind = PULL
-        elems = 0 if packet["retx"] else packet["elems"]
-        return {"layer": self.layer, "kind": kind, "elems": elems,
-                "scored": int(scored and self.source != OFF and not codec["norm"])}  # fmt: skip
 
-    def _play(self, packet):
-        """What a packet adds to all that is wanted; its cycles, where nothing stalls."""
-        codec, want, tag = self.codec, self.want, self._tag(packet)
-        number, elems, thc = packet["number"], packet["elems"], self.codec["thc"]
-        head = {name: packet[name] for name in ("ph", "neighbor", "elems", "retx")}
-        head["slot"] = packet["flow"]
-        entry = {"number": number, "rows": self.rows & (1 << ROWS_WIDTH) - 1}
-        if packet["probe"]:
-            head |= {"op": Op.CONTROL, "p0": Subtype.PROBE, "seq": number, "arg": packet["stamp"]}
-            want["heads"].append(entry | {"head": head})
-            want["to_tag"].append(tag)
-            return PROBED
-        known = answers_made()[number]
-        up = known["marks"]["up"]
-        here = [m["here"] and not packet["ph"] and packet["wait"] > k for k, m in enumerate(up)]
-        leaves = 1 + sum(m["leaves"] for m, is_here in zip(up, here, strict=True) if is_here)
-        leaves = (known["marks"]["down"]["leaves"] if packet["ph"] else leaves) % (
-            1 << LEAVES_WIDTH
-        )
-        leaf = int(thc and not packet["ph"] and not packet["terminal"] and packet["wait"] == 0)
-        indices = int(thc and not packet["ph"])
-        n_beats = -(-self._octets(elems) // N_BYTES)
-        n_indices = -(-(elems * codec["bits"] // 8) // N_BYTES)
-        inside = -(-2 * elems // N_BYTES) if codec["code"] == 1 else n_beats
-        offset = self._octets(16 * packet["offset"]) // N_BYTES
-        of_indices = 16 * packet["offset"] * codec["bits"] // 8 // N_BYTES
-        region = RESULT if packet["ph"] else ROOT if packet["terminal"] else GRADIENT
-        span = {"offset": of_indices, "n_beats": n_indices} if indices else {
-            "offset": offset, "n_beats": n_beats}  # fmt: skip
-        want["reads"].append({"region": region} | span)
-        op = (SumOp.INT8, SumOp.INT12, SumOp.INT16)[codec["code"]] if thc else SumOp.FLOAT
-        op = {"norm": SumOp.MAX, "largest": SumOp.MAXIMUM}.get(self.kind, op)
-        want["jobs"].append({"n_beats": n_indices if leaf else inside, "op": op,
-                             "n_contributions": sum(here)})  # fmt: skip
-        if codec["coded"] and not packet["terminal"]:
-            same = {name: codec[name] for name in ("exponent", "paper", "prescale")}
-            want["units"].append({"count": elems, "limit": 0xFFFF} | same)
-        fill = (codec["n"] - leaves) % 256 * codec["g"] // 2 if thc else 0
-        want["goals"].append({
-            "stays": packet["terminal"], "scored": tag["scored"] and not packet["terminal"],
-            "fill": fill, "summed": int(not leaf), "factor": factors()[leaves % 256],
-        })  # fmt: skip
-        want["expands"].append({"expand": int(indices and not leaf), "plain": leaf})
-        if packet["terminal"]:
-            same = {name: packet[name] for name in ("chunk", "number", "offset", "elems")}
-            want["owned"].append({"leaves": leaves} | same)
-            self.rows += 1
-        else:
-            check = known["check"] if thc else 0
-            more = {"last": packet["last"], "seq": packet["offset"], "p0": min(255, leaves)}
-            more |= {"arg": check | leaves << CHECK_WIDTH, "length": 4 * elems, "op": Op.RAW}
-            if codec["coded"]:
-                more |= {"op": Op.INC, "p0": codec["exponent"] | codec["paper"] << 7,
-                         "p1": codec["prescale"]}  # fmt: skip
-            elif leaf:
-                more |= {"op": Op.THC_IDX, "p0": codec["index_p0"], "p1": codec["index_p1"],
-                         "length": elems * codec["bits"] // 8}  # fmt: skip
-            elif thc:
-                more |= {"op": Op.THC_SUM, "p1": codec["code"] << 6, "length": self._octets(elems)}
-            elif codec["norm"]:
-                more["op"] = Op.NORM
-            elif codec["bf16"]:
-                more |= {"op": Op.RAW16, "length": 2 * elems}
-            want["heads"].append(entry | {"head": head | more})
-            want["to_tag"].append(tag)
-        steps = 0
-        for k, is_here in enumerate(here):
-            if is_here:
-                steps = k + 1
-                size = n_indices if up[k]["packed"] else n_beats
-                want["landings"].append({"offset": offset + k * self.area, "n_beats": size})
-                want["packs"].append({"expand": up[k]["packed"]})
-        return MADE + 1 + steps
+def _in_circuit(entry):
+    """An entry of a queue, with the circuit's numbers of regions and operations."""
+    entry = dict(entry)
+    if "op" in entry:
+        entry["op"] = SumOp[entry["op"]]
+    if "region" in entry:
+        entry["region"] = getattr(own_reader, entry["region"])
+    return entry
 
 
 _ANSWERS = []
@@ -260,7 +188,7 @@ def recordings():
     return _RECORDINGS
 
 
-def _rows(values, shape):
+def beats_of(values, shape):
     """Beats of dicts of fields; numbers are cut to their fields."""
     size = -(-shape.size // 8)
     rows = [np.frombuffer(_number(value, shape).to_bytes(size, "little"), np.uint8)
@@ -316,7 +244,7 @@ def _lands_late(model):
         k for k, one in enumerate(answers_made())
         if [m["here"] for m in one["marks"]["up"]] == [0, 0, 1, 0]
     )  # fmt: skip
-    packet = _rows([{"number": number, "elems": 64, "wait": N_RANKS}], Packet)
+    packet = beats_of([{"number": number, "elems": 64, "wait": N_RANKS}], Packet)
     late = 60
     run = model.instance().run(
         {"packets": packet}, stalls={"landings": ([0] * late, 1)}, max_cycles=400
@@ -326,8 +254,8 @@ def _lands_late(model):
 
 def _counts_rows(model):
     """More packets of terminal rows than any round has, and PROBEs that say how many."""
-    rows = np.tile(_rows([{"terminal": 1, "elems": 16}], Packet), (MANY, 1))
-    probes = np.tile(_rows([{"probe": 1}], Packet), (len(AFTER), 1))
+    rows = np.tile(beats_of([{"terminal": 1, "elems": 16}], Packet), (MANY, 1))
+    probes = np.tile(beats_of([{"probe": 1}], Packet), (len(AFTER), 1))
     packets = np.insert(rows, AFTER, probes, axis=0)
     run = model.instance().run({"packets": packets}, max_cycles=16 * MANY)
     field = WAITING_HEAD["rows"]

@@ -1,11 +1,9 @@
-"""The maker's steps, its heads, and terminal rows before and behind them."""
+"""The maker's heads, and terminal rows before and behind them."""
 
 import pytest
 from amaranth.hdl import Module
 from amaranth.sim import Simulator
 from gradnic.hdl.offload.packet_maker import PacketMaker
-from gradnic.sim.engine import batch
-from gradnic.sim.mutation import packet_steps
 
 N_BYTES, ELEMS = 16, 352
 CLEARED = 520  # cycles, after which the tagger is ready
@@ -65,11 +63,6 @@ class Bench:
             )
             self.heads.extend([self.kept] * all(head))
             self.kept += valid and ready
-
-
-def test_each_packet_and_the_end_of_a_round_are_told_to_all_that_make_it():
-    """The round ends while a packet is made; the tagger hears of it behind that one."""
-    packet_steps.test(batch.build(packet_steps.component()))
 
 
 def test_a_head_waits_until_the_sums_of_terminal_rows_before_it_have_gone():
