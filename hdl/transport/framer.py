@@ -1,6 +1,6 @@
 """Puts Ethernet, IPv4, UDP and gradnic heads before payloads: the frames that a card sends.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+Golden model: `gradnic.models.transport.framer`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -33,8 +33,6 @@ N_PATHS = 8
 
 class Framer(wiring.Component):
     """One frame per head, payload from byte 64 on: 1 beat per cycle, frames back to back.
-
-    Frames are those of `gradnic.models.frame.ipv4.gradnic_frame`.
 
     With ``round.spray`` each data packet takes one of `N_PATHS` paths, told by its UDP source port;
     all neighbors share what is known of the paths. A PROBE takes that of the data packet before it,

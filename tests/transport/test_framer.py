@@ -1,14 +1,13 @@
 """The framer against the golden frames: whole frames, ports, stalls, rate."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from gradnic.hdl.transport.framer import N_PATHS, Framer
-from gradnic.hdl.transport.records import BODY, Own, Round
+from gradnic.hdl.transport.records import BODY, HEAD_FIELDS, Own, Round
 from gradnic.hdl.transport.spray import LEAST_MARKED
-from gradnic.models.frame.ipv4 import gradnic_frame
-from gradnic.models.transport.spray import Spray
+from gradnic.models.frame.address import Address
+from gradnic.models.transport import framer as framer_model
+from gradnic.models.transport.spray import SPRAYS
 from gradnic.sim.engine import batch
 
 from gradnic.interface.formats import UDP, Op
@@ -21,6 +20,7 @@ NEIGHBORS = {
     0: {"valid": 1, "node": 3, "port": 1, "mac": 0x0200FFFFFF03, "ip": 0xFFFFFFFF},
     9: {"valid": 1, "node": 0, "port": 2, "mac": 0x020000000000, "ip": 0x0A000001},
 }
+HEAD = dict.fromkeys((*HEAD_FIELDS, "tos", "path"), 0)
 
 
 def packets(rng, n_bytes, n):
@@ -51,45 +51,23 @@ def packets(rng, n_bytes, n):
             "neighbor": int(rng.choice(list(NEIGHBORS))),
         }
         found.append((head, payload))
+    for (head, _), neighbor in zip(found, NEIGHBORS, strict=False):  # none goes again before
+        head |= {"op": Op.CONTROL, "p0": Subtype.PROBE, "retx": 0, "neighbor": neighbor}
     return found
 
 
-def golden(head, payload, path=0):
-    neighbor = NEIGHBORS[head["neighbor"]]
-    fields = {
-        name: value for name, value in head.items() if name not in ("neighbor", "tos", "path")
-    }
-    fields |= {"set": head["gen"] & 1, "job": ROUND["job"], "src": OWN["node"]}
-    ends = [
-        SimpleNamespace(mac=x["mac"], ip=x["ip"], udp_port=OWN["udp_port"]) for x in (OWN, neighbor)
-    ]
-    if head["op"] == Op.CONTROL and head["p0"] & 15 != Subtype.PROBE:
-        ends[0].udp_port = head["path"]  # answers take the way back
-    else:
-        ends[0].udp_port += path
-    return gradnic_frame(*ends, head["tos"], fields, payload)
+def golden(sent, rule=None):
+    """(port, frame) of each packet."""
+    peers = {k: Address(x["port"], x["mac"], x["ip"]) for k, x in NEIGHBORS.items()}
+    own = Address(0, OWN["mac"], OWN["ip"], OWN["udp_port"])
+    framer = framer_model.Framer(own, peers, node=OWN["node"], job=ROUND["job"], rule=rule)
+    return [framer.frame(head, payload) for head, payload in sent]
 
 
 def row(shape, values):
     """A constant as the one row of bytes that a run's signal takes."""
     raw = shape.const(values).as_value()
     return np.frombuffer(raw.value.to_bytes(-(-len(raw) // 8), "little"), np.uint8)[None]
-
-
-def paths_of(sent):
-    """Round robin over data packets and PROBEs that go again; others take that of the latest."""
-    spray, latest, probed = Spray(N_PATHS), 0, dict.fromkeys(NEIGHBORS, 0)
-    for head, _ in sent:
-        if head["op"] != Op.CONTROL:
-            latest = spray.next()
-            yield latest
-            continue
-        path = latest
-        if head["p0"] & 15 == Subtype.PROBE:
-            if head["retx"]:
-                path = spray.again(probed[head["neighbor"]])
-            probed[head["neighbor"]] = path
-        yield path
 
 
 def started(n_bytes):
@@ -106,11 +84,12 @@ def started(n_bytes):
 
 @pytest.mark.parametrize("n_bytes", [16, 64])
 @pytest.mark.parametrize(("i", "o"), GRID)
-@pytest.mark.parametrize("spray", [0, 1])
-def test_frames_equal_golden(n_bytes, i, o, spray):
+@pytest.mark.parametrize("rule", [None, "round_robin", "least_marked"])
+def test_frames_equal_golden(n_bytes, i, o, rule):
     rng = np.random.default_rng(n_bytes)
     instance, plain = started(n_bytes)
-    plain["round"] = row(Round, ROUND | {"spray": spray})
+    if rule:
+        plain["round"] = row(Round, ROUND | {"spray": 1, "rule": SPRAYS.index(rule)})
     model = instance.model
     sent = packets(rng, n_bytes, 60)
     fields = {name: [head[name] for head, _ in sent] for name in sent[0][0]}
@@ -122,13 +101,11 @@ def test_frames_equal_golden(n_bytes, i, o, spray):
     run = instance.run(
         {"heads": heads, "payload": beats}, signals=plain, stalls={"payload": i, "o": o}
     )
-    paths = list(paths_of(sent)) if spray else [0] * len(sent)
-    assert run.frames("o") == [
-        golden(*packet, path) for packet, path in zip(sent, paths, strict=True)
-    ]
+    ports, frames = zip(*golden(sent, rule), strict=True)
+    assert run.frames("o") == list(frames)
     fields = run.unpack("o")
-    ports = fields["meta"][fields["last"] == 1]
-    np.testing.assert_array_equal(ports, [NEIGHBORS[h["neighbor"]]["port"] for h, _ in sent])
+    np.testing.assert_array_equal(fields["meta"][fields["last"] == 1], ports)
+    assert run.taken["o"][0] - run.taken["heads"][0] == 7 or o < 1
     if i == o == 1 and n_bytes == 16:  # a head alone takes 4 beats, but 5 cycles
         n = len(run.outputs["o"])
         alone = sum(not p for _, p in sent)
@@ -152,6 +129,8 @@ def test_the_path_of_the_latest_probe_to_a_neighbor_counts_as_marked(k):
     )  # fmt: skip
     run = instance.run({"heads": heads}, signals=plain)
     paths = [UDP.source_port.get(frame) - OWN["udp_port"] for frame in run.frames("o")]
+    heads = [(dict(HEAD, op=op, p0=p0, retx=retx, neighbor=to), b"") for (op, p0, retx), to in told]
+    assert run.frames("o") == [frame for _, frame in golden(heads, "least_marked")]
     assert paths[: k + 4] == [*range(k), k - 1, k, k, k + 1]
     later = paths[k + 5 :]
     assert set(later) == set(range(N_PATHS)) - {k - 1}
