@@ -1,6 +1,6 @@
 """Makes frames of the slots' answers, and copies them to the children's ports.
 
-Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
+Twin of `gradnic.models.aggregation.answer`; a part of the aggregator.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -47,7 +47,8 @@ class AnswerFramer(wiring.Component):
     """Puts a head before each answer's payload: 1 beat per cycle, frames back to back.
 
     What differs between the copies (addresses, UDP port, IPv4 checksum) is 0, for `AnswerPort` to
-    fill in. The first beat of a frame follows its notice by `LEAD` cycles; nothing waits.
+    fill in. The first beat of a frame follows its notice by `LEAD` cycles, or as soon as the sum is
+    there (SwitchML's, 64-byte beats); nothing else waits.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ class AnswerFramer(wiring.Component):
 class AnswerPort(wiring.Component):
     """One port's copies: takes the frames that are for its child, and fills in its addresses.
 
-    Never waits: a copy that finds no room is lost whole, and counted. A frame leaves 8 cycles
+    Never waits: a copy that finds no room is lost whole, and counted. A frame leaves 7 cycles
     after its last beat came; 1 beat per cycle. With `queued` copies wait in eight queues instead of
     one, which drop or mark them as of `EgressQueues`, and leave 10 cycles after.
 

@@ -2,26 +2,24 @@
 Twin of `gradnic.hdl.aggregation.aggregator`.
 
 Which frames are ours and who may speak is decided in `gradnic.models.aggregation.gate`; what a
-contribution does to its slot in `gradnic.models.aggregation.unit`. Foreign traffic crosses from a
-worker's side to the network's and back. `AggregatorTop` adds what a port does to every frame: one
-that is longer than `MAX_FRAME` is cut there and marked bad; foreign frames keep their mark.
+contribution does to its slot in `gradnic.models.aggregation.unit`; which frames an answer becomes
+in `gradnic.models.aggregation.answer`. Foreign traffic crosses from a worker's side to the
+network's and back. `AggregatorTop` adds what a port does to every frame: one that is longer than
+`MAX_FRAME` is cut there and marked bad; foreign frames keep their mark.
 """
 
 from collections.abc import Callable
 
 from gradnic.interface.aggregator import COUNTERS, MAX_FRAME, Refusal
-from gradnic.interface.formats import AGGREGATOR
 from gradnic.interface.params import check_range
 
 from ..frame.egress import Egress, classify
-from ..frame.ipv4 import gradnic_frame
 from ..frame.parser import native_job
 from . import gate, parser
+from .answer import native_frames
 from .jobs import Config, Job, is_heard
 from .switchml import SwitchmlJob, SwitchmlSwitch
 from .unit import SlotEngine
-
-IMPORTANT_ECT = 2
 
 
 class Aggregator:
@@ -93,18 +91,11 @@ class Aggregator:
 
     def _frames(self, answers: list[tuple[dict, bytes]]) -> list[tuple[int, bytes]]:
         """Answers as (port, frame), one for each child that gets a copy."""
-        out = []
-        for head, payload in answers:
-            job = self.jobs[head["job"]]
-            tos = 8 * (7 - head["lc"]) << 2 | IMPORTANT_ECT
-            fields = {name: value for name, value in head.items() if name != "children"}
-            fields |= {"ph": 1, "imp": 1, "src": AGGREGATOR, "set": head["gen"] & 1}
-            for child, address in enumerate(job.children):
-                if head["children"] >> child & 1:
-                    out.append(
-                        (address.port, gradnic_frame(self.config, address, tos, fields, payload))
-                    )
-        return out
+        return [
+            copy
+            for head, payload in answers
+            for copy in native_frames(self.config, self.jobs[head["job"]], head, payload)
+        ]
 
 
 class AggregatorTop:

@@ -10,21 +10,20 @@ Source: docs/spec/wire.md; p4app-switchML (bitmaps, counts, UDP receiver and sen
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from gradnic.interface.formats import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from gradnic.interface.formats import UDP
 from gradnic.interface.params import check_range
 from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
 
-from ..frame.ipv4 import ip_checksum, is_plain_udp
+from ..frame.ipv4 import is_plain_udp
 from . import gate, parser, slot_verdict
+from .answer import switchml_frames
 from .jobs import check_place, is_heard
 from .slot_lanes import add_words
 from .slot_verdict import Verdict, switchml_awaited, switchml_verdict
-
-TTL = 64
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class SwitchmlSwitch:
             return []
         if found is Verdict.RETRANSMITTED:
             self.counters[found] += 1
-            return [self._answer(frame, header, own, job.children[worker])]
+            return self._answer(frame, job, own, 1 << worker)
         values = np.frombuffer(frame, ">i4", job.values, SWITCHML.stop).astype(np.int64)
         exponents, over = (header["e0"], header["e1"]), False
         if found is Verdict.CLAIMS:
@@ -179,40 +178,13 @@ class SwitchmlSwitch:
         self.counters["accepted"] += 1
         if own.count:
             return []
-        return [self._answer(frame, header, own, child) for child in job.children]
+        return self._answer(frame, job, own, (1 << len(job.children)) - 1)
 
     def _answer(
-        self, frame: bytes, header: dict[str, int], own: Set, child: Any
-    ) -> tuple[int, bytes]:
-        """The result as one worker expects it: (port, frame). Echoes the packet that asked."""
-        source, destination = UDP.source_port.get(frame), UDP.destination_port.get(frame)
+        self, frame: bytes, job: SwitchmlJob, own: Set, children: int
+    ) -> list[tuple[int, bytes]]:
+        """The result for each of `children`, one bit each: echoes the packet that asked."""
         e0, e1 = own.exponents
-        head = SWITCHML.pack(**header | {"e0": e0, "e1": e1})
-        sender = (self.mac, self.ip, destination)
-        receiver = (child.mac, child.ip, source)
-        return child.port, udp_frame(sender, receiver, head + own.sums.astype(">i4").tobytes(), TTL)
-
-
-def udp_frame(
-    sender: tuple[int, int, int], receiver: tuple[int, int, int], payload: bytes, ttl: int
-) -> bytes:
-    """An Ethernet frame as SwitchML's ends make it; sender and receiver: (MAC, IPv4, UDP port).
-
-    Identification, flags, ToS and the UDP checksum are 0.
-    """
-    length = UDP.n_bytes + len(payload)
-    ip = bytearray(
-        IPV4.pack(
-            version=4,
-            ihl=5,
-            total_length=IPV4.n_bytes + length,
-            ttl=ttl,
-            protocol=IP_PROTOCOL_UDP,
-            source=sender[1],
-            destination=receiver[1],
-        )
-    )
-    IPV4.checksum.put(ip, ip_checksum(ip), origin=IPV4.start)
-    ethernet = ETHERNET.pack(destination=receiver[0], source=sender[0], ethertype=ETHERTYPE_IPV4)
-    udp = UDP.pack(source_port=sender[2], destination_port=receiver[2], length=length)
-    return ethernet + bytes(ip) + udp + payload
+        head = parser.contribution_head(frame, native=False)
+        head |= {"children": children, "p0": e0 & 0xFF, "p1": e1 & 0xFF}
+        return switchml_frames(self, job, head, own.sums.astype("<i4").tobytes())

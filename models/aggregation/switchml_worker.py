@@ -14,7 +14,8 @@ import numpy as np
 
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES
 
-from .switchml import SwitchmlJob, udp_frame
+from ..frame.ipv4 import udp_frame
+from .switchml import SwitchmlJob
 
 TTL = 128
 VECTOR = 16  # values that the vector path takes at once; what is left over goes one by one

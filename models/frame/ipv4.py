@@ -91,3 +91,28 @@ def gradnic_frame(source: Any, destination: Any, tos: int, header: dict, payload
         source_port=source.udp_port, destination_port=destination.udp_port, length=length
     )
     return ethernet + bytes(ip) + udp + GRADNIC.pack(ver=VERSION, **header) + payload
+
+
+def udp_frame(
+    sender: tuple[int, int, int], receiver: tuple[int, int, int], payload: bytes, ttl: int
+) -> bytes:
+    """An Ethernet frame as SwitchML's ends make it; sender and receiver: (MAC, IPv4, UDP port).
+
+    Identification, flags, ToS and the UDP checksum are 0.
+    """
+    length = UDP.n_bytes + len(payload)
+    ip = bytearray(
+        IPV4.pack(
+            version=4,
+            ihl=5,
+            total_length=IPV4.n_bytes + length,
+            ttl=ttl,
+            protocol=IP_PROTOCOL_UDP,
+            source=sender[1],
+            destination=receiver[1],
+        )
+    )
+    IPV4.checksum.put(ip, ip_checksum(ip), origin=IPV4.start)
+    ethernet = ETHERNET.pack(destination=receiver[0], source=sender[0], ethertype=ETHERTYPE_IPV4)
+    udp = UDP.pack(source_port=sender[2], destination_port=receiver[2], length=length)
+    return ethernet + bytes(ip) + udp + payload

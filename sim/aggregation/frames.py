@@ -3,9 +3,9 @@
 import numpy as np
 from gradnic.models.aggregation.contribution import contribution
 from gradnic.models.aggregation.jobs import Config, Job
-from gradnic.models.aggregation.switchml import SwitchmlJob, udp_frame
+from gradnic.models.aggregation.switchml import SwitchmlJob
 from gradnic.models.frame.address import Address
-from gradnic.models.frame.ipv4 import ones_complement_sum
+from gradnic.models.frame.ipv4 import ones_complement_sum, udp_frame
 from gradnic.models.thc.worker import pack
 
 from gradnic.interface.formats import ETHERNET, GRADNIC, HEAD_BYTES, IPV4, UDP, UDP_PORT, Op

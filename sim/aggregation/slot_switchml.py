@@ -1,7 +1,8 @@
 """SwitchML at an aggregation unit: the golden switch for heads in place of frames, and traffic."""
 
 import numpy as np
-from gradnic.models.aggregation.switchml import SwitchmlSwitch, udp_frame
+from gradnic.models.aggregation.switchml import SwitchmlSwitch
+from gradnic.models.frame.ipv4 import udp_frame
 
 from gradnic.interface.formats import UDP, Op
 from gradnic.interface.switchml import PORT, SWITCHML, TYPE, VALUES

@@ -10,7 +10,7 @@ from .unit import registers
 def programmed(model, config):
     """An instance whose jobs and children are those of `config`, written in its first cycles.
 
-    model : batch.Model with the plain inputs ``names``, ``jobs`` and ``write`` of a
+    model : batch.Model with the plain inputs ``names``, ``write`` and maybe ``jobs`` of a
     `gradnic.hdl.aggregation.parser.ContributionParser`, with a place for each job.
     """
     n_jobs = len(config.jobs)
@@ -27,12 +27,13 @@ def programmed(model, config):
             entries.append(layout.const(entry | {"child": Child.const(fields | {"enabled": 1})}))
     rows = [_row(entry, model.levels["write"].size) for entry in [*entries, layout.const({})]]
     instance = model.instance()
+    signals = {
+        "names": _row(names, model.levels["names"].size)[None],
+        "jobs": registers(config.jobs, n_jobs),
+        "write": np.array(rows),
+    }
     instance.run(
-        signals={
-            "names": _row(names, model.levels["names"].size)[None],
-            "jobs": registers(config.jobs, n_jobs),
-            "write": np.array(rows),
-        },
+        signals={name: value for name, value in signals.items() if name in model.levels},
         drain=False,
         max_cycles=len(rows) + 1,
         probe_cycles=0,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from gradnic.models.aggregation.star import Faults, run
-from gradnic.models.aggregation.switchml import SwitchmlJob, SwitchmlSwitch, udp_frame
+from gradnic.models.aggregation.switchml import SwitchmlJob, SwitchmlSwitch
 from gradnic.models.aggregation.switchml_worker import SwitchmlWorker, exponent, factor, quantize
 from gradnic.models.frame.address import Address
-from gradnic.models.frame.ipv4 import checksums_hold, ip_checksum
+from gradnic.models.frame.ipv4 import checksums_hold, ip_checksum, udp_frame
 
 from gradnic.interface.formats import IPV4, UDP
 from gradnic.interface.switchml import SWITCHML
