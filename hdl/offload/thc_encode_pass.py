@@ -1,6 +1,6 @@
 """The pass of a THC job that makes indices of its gradient, and keeps what they lose.
 
-Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
+Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_pass`.
 """
 
 from typing import Any

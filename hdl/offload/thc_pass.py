@@ -1,6 +1,6 @@
 """Passes of a THC job over memory: norms of the gradient, its indices, and floats from sums.
 
-Part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_job`.
+A part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.thc_pass`.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 Two rounds of one table: norms under the GEN before the job's, by maximum; then indices and sums
 under the job's own, which is also the round that seeds dice and signs. So a card needs no second
-tensor number, and what comes late of the norms is stale like any round that is over. Golden twin
-of `gradnic.hdl.offload.thc_pass`.
+tensor number, and what comes late of the norms is stale like any round that is over. What a pass
+makes is `gradnic.models.offload.thc_pass`.
 
 Source: THC (NSDI 2024), the worker's steps, run by the card; their composition is ours.
 """
@@ -21,6 +21,7 @@ from .card import Tensor
 from .codec import Norms, Thc
 from .plan import Plan
 from .round import Round
+from .thc_pass import ThcPasses
 
 LAST = 0xFFFF  # of GEN
 
@@ -50,8 +51,8 @@ class ThcJob:
         self.worker = self.codec.worker
         self.n_blocks = -(-job.elems // self.codec.unit) * self.codec.unit // self.worker.B
         n_elems = self.n_blocks * self.worker.B
-        self.padded = np.zeros(n_elems, np.float32)
-        self.padded[: job.elems] = x
+        self.passes = ThcPasses(self.worker, x, n_elems, job.gen, job.tensor, node)
+        self.padded = self.passes.padded
         plan = Plan(table, self.n_blocks, packet=packet)
         self.of_norms = Tensor(job.tensor, plan, Norms(), layer=job.layer)
         plan = Plan(table, n_elems, unit=self.codec.unit, packet=self.codec.C)
@@ -60,7 +61,7 @@ class ThcJob:
 
     def norm_round(self) -> Round:
         """The round of norms: the first pass is done."""
-        own = self.worker.norms(self.padded)
+        own = self.passes.norms()
         return Round(self.of_norms, self.node, before(self.job.gen), own)
 
     def index_round(self, norms: Round, *, at_share: bool = False) -> Round:
@@ -70,10 +71,7 @@ class ThcJob:
 
     def result(self, round_: Round) -> np.ndarray:
         """The mean gradient, float32 (elems,), from the sums of a round that is done."""
-        decoded = self.worker.decode(
-            round_.result, self.norms.result, round=self.job.gen, tensor=self.job.tensor
-        )
-        return decoded[: self.job.elems]
+        return self.passes.mean(round_.result, self.norms.result)
 
     def residual(self) -> np.ndarray:
         """What this node's own indices lose, float32 (elems,), once norms are agreed."""
@@ -81,11 +79,7 @@ class ThcJob:
 
     def lost(self, norms: np.ndarray) -> np.ndarray:
         """The same where `norms` are agreed."""
-        tensor = self.job.tensor
-        codes = self.worker.encode(
-            self.padded, norms, round=self.job.gen, worker=self.node, tensor=tensor, clips=True
-        )
-        return self.worker.residual(self.padded, codes, norms, tensor=tensor)[: self.job.elems]
+        return self.passes.lost(norms)
 
 
 def coded(options: Mapping, n: int, seed: int = 0, **more: Any) -> Thc:

@@ -11,8 +11,8 @@ from gradnic.hdl.offload.thc_encode_pass import EncodePass
 from gradnic.hdl.offload.thc_pass import DecodePass, NormPass, PassJob, ThcCell, ThcRules
 from gradnic.hdl.stream.fifo import FIFO
 from gradnic.hdl.thc.hadamard import BLOCKS
-from gradnic.models.offload import bf16
-from gradnic.models.thc import Worker, pack
+from gradnic.models.offload.thc_pass import ThcPasses
+from gradnic.models.thc import Worker
 
 SIZE, WIDTH = 2**20, 32  # bytes of memory, which repeats; bits of an address
 PLACES = {"source": 0x00000, "residual": 0x40000, "sums": 0x80000, "norms": 0xA0000,
@@ -58,13 +58,12 @@ class Turn:
 
     def __post_init__(self):
         self.places = self.places or PLACES
-        worker, x, half = self.worker, self.x, self.half
-        gen, tensor, seed = worker.sign_round, self.tensor, worker.seed
-        source = bf16.narrow(x) if half else x
-        x = bf16.widen(source) if half else x
-        padded = np.zeros(-(-x.size // self.group) * self.group, np.float32)
-        padded[: x.size] = x if self.carried is None else x + self.carried
-        own = worker.norms(padded)
+        worker, size = self.worker, self.x.size
+        passes = ThcPasses(
+            worker, self.x, -(-size // self.group) * self.group, worker.sign_round, self.tensor,
+            self.node, self.carried, bool(self.half),
+        )  # fmt: skip
+        own = passes.norms()
         norms = own.copy()
         norms[::3] += np.where(norms[::3], 1000, 0).astype(np.uint32)  # others had larger ones
         norms[5:6], norms[9:10] = 0x7F800000, np.maximum(norms[9:10], 0x7F000000)
@@ -72,20 +71,11 @@ class Turn:
         norms[3::7] -= np.where(norms[3::7] >> 24, 1 << 23, 0).astype(np.uint32)
         norms[4::7] = np.minimum(norms[4::7], 1 << 23)
         norms = norms if self.norms is None else self.norms
-        codes = worker.encode(padded, norms, round=gen, worker=self.node, tensor=tensor, clips=True)
-        lost = worker.residual(padded, codes, norms, tensor=tensor)[: x.size]
-        rng = np.random.default_rng(seed)
-        sums = rng.integers(0, worker.n * worker.g + 1, padded.size)
+        rng = np.random.default_rng(worker.seed)
+        sums = rng.integers(0, worker.n * worker.g + 1, passes.n_elems)
         sums = sums if self.sums is None else self.sums
-        mean = worker.decode(sums, norms, round=gen, tensor=tensor)[: x.size]
-        self.n_padded, self.norms = padded.size, norms
-        self.images = {
-            "source": source.tobytes(), "own_norms": own.tobytes(), "norms": norms.tobytes(),
-            "indices": pack(codes, worker.b), "sums": pack(sums, (8, 12, 16)[self.code]),
-            "result": (bf16.narrow(mean) if half else mean).tobytes(),
-            "residual": b"" if self.carried is None else self.carried.tobytes(),
-            "kept": b"" if self.carried is None else lost.tobytes(),
-        }  # fmt: skip
+        self.n_padded, self.norms = passes.n_elems, norms
+        self.images = passes.in_memory(norms, sums, self.code)
         """What passes read and write, as bytes, by the names of their places."""
 
     def rules(self):
