@@ -1,6 +1,6 @@
 """One port's way in: tells our frames from foreign ones, and keeps ours until they are whole.
 
-Part of `gradnic.hdl.aggregation.aggregator`, whose golden model it follows.
+Twin of `gradnic.models.frame.intake`; a part of the aggregator and of the offload card.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Intake(wiring.Component):
     to one of SwitchML's, its VER (SwitchML's type) is right, its JOB is enabled there, and it comes
     from the IPv4 address of one who may speak for that job. The input waits only for foreign
     frames: those of ours that find no room are lost, and counted. 1 beat per cycle; a foreign frame
-    leaves about 20 cycles after its 45th byte, or its last, came in.
+    leaves 13 cycles after its 45th byte, or its last, came in, if nothing is before it.
 
     Parameters
     ----------

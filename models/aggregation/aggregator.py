@@ -14,10 +14,11 @@ from gradnic.interface.aggregator import COUNTERS, MAX_FRAME, Refusal
 from gradnic.interface.params import check_range
 
 from ..frame.egress import Egress, classify
+from ..frame.intake import cut, is_heard
 from ..frame.parser import native_job
 from . import gate, parser
 from .answer import native_frames
-from .jobs import Config, Job, is_heard
+from .jobs import Config, Job, speakers
 from .switchml import SwitchmlJob, SwitchmlSwitch
 from .unit import SlotEngine
 
@@ -87,7 +88,7 @@ class Aggregator:
         if number is None:
             return self.switch.job_of(frame, port)
         job = self.jobs.get(number)
-        return job if job and is_heard(job, frame, port % self.config.n_ports) else None
+        return job if job and is_heard(frame, speakers(job, port % self.config.n_ports)) else None
 
     def _frames(self, answers: list[tuple[dict, bytes]]) -> list[tuple[int, bytes]]:
         """Answers as (port, frame), one for each child that gets a copy."""
@@ -145,9 +146,8 @@ class AggregatorTop:
 
     def receive(self, frame: bytes, port: int, now: int, *, bad: bool = False) -> list:
         """Take one frame; returns [(port, frame, bad mark)] that leave because of it."""
-        if len(frame) > MAX_FRAME:
-            self._counted["oversize"] += 1
-            frame, bad = frame[:MAX_FRAME], True
+        self._counted["oversize"] += len(frame) > MAX_FRAME
+        frame, bad = cut(frame, bad)
         if self.is_ours(frame, port):
             out = self.aggregator.receive(frame, port, now, bad=bad)
             return [(at, leaving, False) for at, leaving in self._noted(out)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradnic.interface.aggregator import MAX_FRAME
-from gradnic.interface.formats import HEAD_BYTES, IPV4, UDP_PORT
+from gradnic.interface.formats import HEAD_BYTES, UDP_PORT
 from gradnic.interface.params import check_block, check_fields, check_range
 from gradnic.interface.switchml import PORT, PORT_MASK
 
@@ -129,10 +129,9 @@ class Job:
         return total - (total * self.p_q16 >> 16)
 
 
-def is_heard(job: Any, frame: bytes, port: int) -> bool:
-    """Whether a frame comes from the IPv4 address of a child of `job` at a pair of ports."""
-    source = IPV4.source.get(frame)
-    return any(child.port == port and child.ip == source for child in job.children)
+def speakers(job: Any, port: int) -> list[int]:
+    """IPv4 addresses of the children of `job` at a pair of ports."""
+    return [child.ip for child in job.children if child.port == port]
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from gradnic.interface.formats import UDP
 from gradnic.interface.params import check_range
-from gradnic.interface.switchml import PORT, PORT_MASK, SWITCHML, TYPE, VALUES
+from gradnic.interface.switchml import SWITCHML, VALUES
 
-from ..frame.ipv4 import is_plain_udp
+from ..frame.intake import is_heard, switchml_job
 from . import gate, parser, slot_verdict
 from .answer import switchml_frames
-from .jobs import check_place, is_heard
+from .jobs import check_place, speakers
 from .slot_lanes import add_words
 from .slot_verdict import Verdict, switchml_awaited, switchml_verdict
 
@@ -131,12 +130,9 @@ class SwitchmlSwitch:
         ValueError for a port that is none of the 2 * n_ports.
         """
         check_range("port", port, 0, 2 * self.n_ports - 1)
-        if not is_plain_udp(frame) or UDP.destination_port.get(frame) & PORT_MASK != PORT:
-            return None
-        if len(frame) < SWITCHML.job.stop or SWITCHML.type.get(frame) != TYPE:
-            return None
-        job = self.jobs.get(SWITCHML.job.get(frame))
-        return job if job and is_heard(job, frame, port % self.n_ports) else None
+        number = switchml_job(frame)
+        job = None if number is None else self.jobs.get(number)
+        return job if job and is_heard(frame, speakers(job, port % self.n_ports)) else None
 
     def _refusal(self, frame: bytes, job: SwitchmlJob, port: int, bad: bool) -> str | None:
         """Why a frame of ours is dropped before any slot is read, or None."""

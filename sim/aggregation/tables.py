@@ -1,8 +1,6 @@
 """An aggregator's jobs and children as the plain inputs of its gate and parser have them."""
 
 import numpy as np
-from gradnic.hdl.aggregation.parser import Child
-from gradnic.hdl.frame.intake import Names
 
 from .unit import registers
 
@@ -18,19 +16,18 @@ def programmed(model, config):
         {"number": job.job, "enabled": 1, "switchml": int(job.kind == "switchml")}
         for job in config.jobs
     ]
-    names = Names(n_jobs).const({"port": config.udp_port, "jobs": jobs})
-    layout, entries = model.levels["write"].shape, []
+    entries = []
     for place, job in enumerate(config.jobs):
         for src, child in enumerate(job.children):
             fields = {"mac": child.mac, "ip": child.ip, "udp_port": child.udp_port, "src": src}
             entry = {"enable": 1, "port": child.port, "job": place}
-            entries.append(layout.const(entry | {"child": Child.const(fields | {"enabled": 1})}))
-    rows = [_row(entry, model.levels["write"].size) for entry in [*entries, layout.const({})]]
+            entries.append(entry | {"child": fields | {"enabled": 1}})
+    rows = np.concatenate([level(model, "write", entry) for entry in [*entries, {}]])
     instance = model.instance()
     signals = {
-        "names": _row(names, model.levels["names"].size)[None],
+        "names": level(model, "names", {"port": config.udp_port, "jobs": jobs}),
         "jobs": registers(config.jobs, n_jobs),
-        "write": np.array(rows),
+        "write": rows,
     }
     instance.run(
         signals={name: value for name, value in signals.items() if name in model.levels},
@@ -41,6 +38,11 @@ def programmed(model, config):
     return instance
 
 
-def _row(constant, size):
-    value = constant.as_value().value
-    return np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+def level(model, name, fields):
+    """What a plain input of a struct's or an array's shape is given: one row of its bytes.
+
+    fields : as of ``const`` of the input's shape.
+    """
+    port = model.levels[name]
+    value = port.shape.const(fields).as_value().value
+    return np.frombuffer(value.to_bytes(port.size, "little"), np.uint8)[None]
