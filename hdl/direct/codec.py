@@ -8,6 +8,7 @@ from gradnic.interface.flit import FLIT_FLOATS, UNIT_FLITS
 
 from ..inceptionn.compressor import Compressor
 from ..inceptionn.decompressor import Decompressor
+from ..primitive.names import signals
 from ..primitive.same import same
 from ..primitive.target import with_exit
 from ..stream.fifo import FIFO
@@ -19,6 +20,7 @@ Settings = data.StructLayout({"exponent": 7, "paper": 1, "prescale": 8})
 
 UNIT_FLOATS = UNIT_FLITS * FLIT_FLOATS
 N_UNITS = 16  # inside, whose head waits
+N_AHEAD = 2  # whose floats have not come
 NO_LIMIT = 0xFFFF  # bytes of a unit
 
 
@@ -26,9 +28,10 @@ class FlitCoder(wiring.Component):
     """Codes the payload of messages, in units of up to 64 flits of one chunk: 4 floats per cycle.
 
     Each unit becomes a head, which says its flits and coded bytes, and ceil(bytes / 16) flits; the
-    message's last unit has ``ends``, all but its first ``more``. 8 cycles per unit go without a
-    flit in, until its descriptor is known, and one more per message. A unit leaves once it is
-    coded, that is after its last float.
+    message's last unit has ``ends``, all but its first ``more``. The first flit goes in 9 cycles
+    after its message's head, once the unit's descriptor is known; those of `N_AHEAD` units are
+    known ahead, so units follow each other without a pause. A unit leaves once it is coded, that is
+    after its last float.
 
     Parameters
     ----------
@@ -61,26 +64,29 @@ class FlitCoder(wiring.Component):
         m = Module()
         m.submodules.compressor = unit = Compressor(FLIT_FLOATS, max_floats=UNIT_FLOATS)
         m.submodules.head_queue = heads = FIFO(FlitHead, N_UNITS)
+        m.submodules.ahead = ahead = FIFO(range(UNIT_FLITS), N_AHEAD)  # flits less one
         places, codec = self.places, self.codec
         message = Signal(FlitHead, reset_less=True)  # count: chunks from `chunk` on
         chunk = Signal(16, reset_less=True)
         left = Signal(24, reset_less=True)  # flits of it
         size = Signal(range(UNIT_FLITS + 1))
-        rest = Signal(range(UNIT_FLITS + 1), reset_less=True)
+        chunk_ends, message_ends, taken = signals("chunk_ends message_ends taken")
+        n_gone = Signal(range(UNIT_FLITS))  # flits of a unit
 
         def flits_of(chunk):
             return Mux(chunk + 1 == places.live, places.last_flits, places.chunk_flits)
 
         m.d.comb += [
-            size.eq(Mux(left > UNIT_FLITS, UNIT_FLITS, left)),
+            chunk_ends.eq(left <= UNIT_FLITS),
+            message_ends.eq(chunk_ends & (message.count == 1)),
+            size.eq(Mux(chunk_ends, left, UNIT_FLITS)),
             unit.units.p.count.eq(size * FLIT_FLOATS),
             *same(unit.units.p, codec, "exponent paper prescale"),
             unit.units.p.limit.eq(NO_LIMIT),
             heads.i.p.eq(message),
             heads.i.p.flits.eq(size),
-            heads.i.p.ends.eq((left <= UNIT_FLITS) & (message.count == 1)),
-            unit.floats.p.data.eq(self.payload.p.data),
-            unit.floats.p.last.eq(rest == 1),
+            heads.i.p.ends.eq(message_ends),
+            ahead.i.p.eq(size - 1),
         ]
         with m.FSM() as fsm:
             with m.State("message"):
@@ -90,25 +96,24 @@ class FlitCoder(wiring.Component):
                 with m.If(self.heads.valid):
                     m.next = "unit"
             with m.State("unit"):
-                m.d.sync += rest.eq(size)
-                with m.If(unit.units.ready & heads.i.ready):
-                    m.d.comb += [unit.units.valid.eq(1), heads.i.valid.eq(1)]
+                with m.If(unit.units.ready & heads.i.ready & ahead.i.ready):
+                    m.d.comb += [one.valid.eq(1) for one in (unit.units, heads.i, ahead.i)]
                     m.d.sync += [left.eq(left - size), message.more.eq(1)]
-                    m.next = "floats"
-            with m.State("floats"):
-                m.d.comb += [
-                    unit.floats.valid.eq(self.payload.valid),
-                    self.payload.ready.eq(unit.floats.ready),
-                ]
-                with m.If(self.payload.valid & self.payload.ready):
-                    m.d.sync += rest.eq(rest - 1)
-                    with m.If(rest == 1):
-                        m.next = "unit"
-                        with m.If(left == 0):
-                            m.d.sync += [chunk.eq(chunk + 1), left.eq(flits_of(chunk + 1))]
-                            m.d.sync += message.count.eq(message.count - 1)
-                            with m.If(message.count == 1):
-                                m.next = "message"
+                    with m.If(chunk_ends):
+                        m.d.sync += [chunk.eq(chunk + 1), left.eq(flits_of(chunk + 1))]
+                        m.d.sync += message.count.eq(message.count - 1)
+                    with m.If(message_ends):
+                        m.next = "message"
+        m.d.comb += [
+            unit.floats.p.data.eq(self.payload.p.data),
+            unit.floats.p.last.eq(n_gone == ahead.o.p),
+            unit.floats.valid.eq(self.payload.valid & ahead.o.valid),
+            self.payload.ready.eq(unit.floats.ready & ahead.o.valid),
+            taken.eq(self.payload.valid & self.payload.ready),
+            ahead.o.ready.eq(taken & unit.floats.p.last),
+        ]
+        with m.If(taken):
+            m.d.sync += n_gone.eq(Mux(unit.floats.p.last, 0, n_gone + 1))
         with_exit(fsm)
         m.d.comb += [
             self.unit_heads.valid.eq(heads.o.valid & unit.sizes.valid),
