@@ -1,6 +1,6 @@
 """What a node knows of its chunks: contributions so far, released, final; one access a cycle.
 
-Part of `gradnic.hdl.schedule.scheduler`, whose golden model it follows.
+Twin of `gradnic.models.schedule.chunk_book`; a part of the scheduler.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -17,12 +17,12 @@ import numpy as np
 
 from gradnic.interface.schedule_table import Layout, bits
 
+from .chunk_book import EVENTS, ChunkBook
 from .row_reader import SETUP, Fault, Setup, Work, work, wrong
 
 N_AHEAD, N_SLOTS = 16, 9
 SETTLED, FLUSH_CYCLES = 3, 8
 JUDGED, READ, READY, SPREAD, KNOWN, SHOWN = 8, 11, 5, 6, 4, 2  # cycles
-EVENTS = ("added", "finals", "released")
 
 
 class Scheduler:
@@ -46,7 +46,7 @@ class Scheduler:
         self.now = 0
         self.most = 2**layout.wait - 1
         self.n_words = 2 ** bits(n_chunks - 1)
-        self.chunks = defaultdict(lambda: [0, 0, 0])  # contributions, released, final
+        self.book = ChunkBook(self.most, setup.chunks)
         self.swept = 0
         self.state, self.pending, self.flushed = "idle", False, 0
         self.status = dict.fromkeys(
@@ -167,41 +167,36 @@ class Scheduler:
 
     def _access(self, name, chunk):
         """An event or an ask is taken."""
-        state, late = self.chunks[chunk], self.later[self.now + KNOWN]
+        late = self.later[self.now + KNOWN]
         if name == "asks":
-            late.append(("answer", tuple(state)))
+            late.append(("answer", self.book.state(chunk)))
             return
-        if not self.status["running"]:
+        self.book.running = bool(self.status["running"])
+        self.book.n_chunks = self.setup.chunks
+        told = self.book.event(name, chunk)
+        if "early" in told:
             self.later[self.now + 1].append(("early", 1))
-            return
-        if chunk >= self.setup.chunks:
+        if "foreign" in told:
             late.append(("foreign", 1))
-            return
-        if name == "released":
-            state[1] = 1
-            return
-        full, gone = (state[0] == self.most, state[1]) if name == "added" else (state[2], 0)
-        if full or gone:
+        if "extra" in told:
             self.later[self.now + KNOWN + 1].append(("extra", 1))
-        if full:
+        if not told & {"grew", "finished"}:
             return
         late.append(("moved", 1))
-        if name == "added":
-            state[0] += 1
-        else:
-            state[2] = 1
+        if "finished" in told:
             late.append(("finished", 1))
+        added, _, _ = self.book.state(chunk)
         for row in (*self.inside, *([self.walked] if self.walked else [])):
             message = row.message
             counts = name == ("finals" if message.gather else "added")
-            if chunk in row.missing and counts and (message.gather or state[0] == message.wait):
+            if chunk in row.missing and counts and (message.gather or added == message.wait):
                 row.missing.remove(chunk)
                 self._complete(row, READY)
 
     def _look(self, row, chunk, last):
         """A look at a chunk that a row waits for."""
         if chunk is not None:
-            added, _, final = self.chunks[chunk]
+            added, _, final = self.book.state(chunk)
             if not (final if row.message.gather else added == row.message.wait):
                 row.missing.add(chunk)
         row.looked |= last
@@ -312,7 +307,7 @@ class Scheduler:
             elif begins:
                 status["running"] = 1
                 self.state, self.swept = "run", 0
-                self.chunks.clear()
+                self.book = ChunkBook(self.most, setup.chunks)
                 self.source, self.n_left = work(self.rows, setup), setup.rows * setup.iterations
                 self.ended = False
         elif self.state == "run":
