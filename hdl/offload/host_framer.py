@@ -1,6 +1,6 @@
 """Frames of the card to its own host: a head, and what was read of memory or is at hand.
 
-Part of `gradnic.hdl.offload.host_port`, whose golden model it follows.
+Golden model: `gradnic.models.offload.host_framer`.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -28,8 +28,8 @@ Answer = data.StructLayout(
 class HostFramer(wiring.Component):
     """One frame for each answer and each head of DATA, in turns: 1 beat per cycle, back to back.
 
-    Frames are those of `gradnic.models.frame.ipv4.gradnic_frame`. A head leaves 6 cycles after it
-    was taken at the earliest; the next one is made meanwhile.
+    A head leaves 1 cycle after it was taken, 5 after it was offered at the earliest, and a frame
+    takes 5 cycles at least; the next head is made meanwhile.
 
     Parameters
     ----------

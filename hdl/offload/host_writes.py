@@ -1,6 +1,6 @@
 """WRITEs of the host that are under way to memory: what is stored, and when that is told.
 
-Part of `gradnic.hdl.offload.host_port`, whose golden model it follows.
+Golden model: `gradnic.models.offload.host_writes`.
 """
 
 from amaranth.hdl import Module, Mux, Signal
@@ -30,7 +30,8 @@ class HostWrites(wiring.Component):
     has_room, under_way, failed : Out(1)
         One has failed: those behind it are stored or not, and not told as done.
     ack_due, settled : Out(1)
-        `ACK_FRAMES` wait to be told, or one has for `SILENCE` cycles. None under way, none failed.
+        `ACK_FRAMES` wait to be told, or one has for `SILENCE` cycles, 2 cycles late, but never in
+        the cycle after ``acks``. None under way, none failed.
     """
 
     def __init__(self) -> None:

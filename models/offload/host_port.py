@@ -16,18 +16,14 @@ from gradnic.interface.formats import (
     GRADNIC_START,
     HEAD_BYTES,
     UDP_PORT,
-    Op,
 )
 from gradnic.interface.host_frame import (
-    ACK_FRAMES,
     ALIGN,
     FORMAT,
-    HEAD,
     HELLO,
     LEAST_T_EVENT,
     MAX_PAYLOAD,
     OUI,
-    SILENCE,
     T_EVENT,
     Drop,
     Kind,
@@ -38,8 +34,10 @@ from gradnic.interface.job import Completion, Job
 from ..frame.address import Address
 from ..frame.ipv4 import gradnic_frame
 from . import host_judge
+from .host_framer import framed
 from .host_judge import SEQS
 from .host_parser import ends, parse, refusal
+from .host_writes import HostWrites
 
 
 class Octets:
@@ -77,7 +75,7 @@ def request(
     """A frame from `host` to `card`; elems : None for the bytes of payload."""
     elems = len(payload) if elems is None else elems
     head = {"seq": seq, "elems": elems, "p0": int(kind), "arg": session}
-    return _framed(host, card, head, address, payload)
+    return framed(host, card, head, address, payload)
 
 
 def carried(host: Address, card: Address, datagram: bytes) -> bytes:
@@ -88,14 +86,6 @@ def carried(host: Address, card: Address, datagram: bytes) -> bytes:
     frame = bytearray(gradnic_frame(host, card, 0, head, payload))
     frame[GRADNIC_START:HEAD_BYTES] = datagram[: HEAD_BYTES - GRADNIC_START]  # as it is
     return bytes(frame)
-
-
-def _framed(
-    source: Address, destination: Address, head: dict, address: int, payload: bytes
-) -> bytes:
-    made = bytearray(gradnic_frame(source, destination, 0, head | {"op": Op.HOST}, payload))
-    HEAD.address.put(made, address)
-    return bytes(made)
 
 
 class HostPort:
@@ -172,11 +162,15 @@ class HostPort:
         self.session: int | None = None
         self.peer = self.me = Address(0, 0, 0)
         self.unit = payload  # of this session's DATA
-        self.next = 0  # SEQ of the request that is to come
-        self.unacknowledged = 0  # WRITEs
-        self.now = self.silent_since = self.told_at = 0
+        self.writes = HostWrites()
+        self.now = self.told_at = 0
         self.event_seq, self.spoiled = 0, False  # spoiled: a READ of this session had an error
         self.waiting: deque = deque()  # completions
+
+    @property
+    def next(self) -> int:
+        """SEQ of the request that is to come."""
+        return self.writes.next
 
     def frame(self, frame: bytes, now: int | None = None, *, bad: bool = False) -> list[bytes]:
         """The frames that come back for one to the host address; bad : its mark."""
@@ -194,7 +188,7 @@ class HostPort:
                 return []
             me, peer = ends(frame, self.mac, self.udp_port)
             head = {"p0": int(Kind.ACK), "p1": int(Status.STRANGER), "seq": asked["seq"]}
-            return [_framed(me, peer, head, 0, b"")]
+            return [framed(me, peer, head, 0, b"")]
         if asked["kind"] == Kind.ACK:
             return self._heard(asked["seq"])
         apart = host_judge.apart(asked["seq"], self.next)
@@ -208,7 +202,7 @@ class HostPort:
         """What time alone makes the card send: ACKs after silence, copies of an EVENT."""
         self._goes_on(now)
         frames = []
-        if self.unacknowledged and self.now - self.silent_since >= SILENCE:
+        if self.writes.due(self.now):
             frames.append(self._ack())
         if self.told_at + self.t_event <= self.now:
             frames += self._tell()
@@ -226,8 +220,9 @@ class HostPort:
     def _hello(self, frame: bytes, asked: dict[str, Any]) -> list[bytes]:
         again = self.session == asked["session"]
         if not again:
-            self.session, self.next = asked["session"], (asked["seq"] + 1) % SEQS
-            self.unacknowledged = self.event_seq = 0
+            self.session, self.event_seq = asked["session"], 0
+            self.writes.opens((asked["seq"] + 1) % SEQS)
+            self.writes.tell()  # nothing of the last session is acknowledged any more
             self.spoiled = False
         self.me, self.peer = ends(frame, self.mac, self.udp_port)
         wanted = asked["elems"] // ALIGN * ALIGN
@@ -261,7 +256,7 @@ class HostPort:
             if not self.post(Job.parse(asked["payload"])):
                 status = Status.FULL
         elif kind == Kind.WRITE:
-            if not self.memory.write(address, asked["payload"]):
+            if not self._write(address, asked["payload"]):
                 status = Status.MEMORY
         elif kind == Kind.WRITE_REG:
             for at in range(0, n_bytes, 4):
@@ -273,16 +268,22 @@ class HostPort:
             how = Status.MEMORY if self.spoiled else Status.DONE
             answers = [self._told(Kind.DATA, asked["seq"], address, octets, last=1, status=how)]
         else:
-            self.next = (asked["seq"] + 1) % SEQS  # done as soon as it is taken
-            answers = self._read(asked["seq"], address, n_bytes)
+            self.writes.advance()  # done as soon as it is taken
+            return self._read(asked["seq"], address, n_bytes)
         if status is not Status.DONE:
             return [self._ack(status, asked["seq"])]
-        self.next = (asked["seq"] + 1) % SEQS
         if kind == Kind.WRITE:
-            self.unacknowledged += 1
-            self.silent_since = self.now
-            return [self._ack()] if self.unacknowledged == ACK_FRAMES else []
+            return [self._ack()] if self.writes.due(self.now) else []
+        self.writes.advance()
         return [self._ack()] if kind in (Kind.WRITE_REG, Kind.POST) else answers
+
+    def _write(self, address: int, octets: bytes) -> bool:
+        """Whether the bytes are stored; here that is known at once, and told if not."""
+        self.writes.begin()
+        self.writes.end(self.now, stored=self.memory.write(address, octets))
+        stored = not self.writes.failed
+        self.writes.forgive()
+        return stored
 
     def _read(self, seq: int, address: int, n_bytes: int) -> list[bytes]:
         """DATA, whole words; zeros and an ACK behind them where memory has an error."""
@@ -314,13 +315,14 @@ class HostPort:
         last: int = 0,
         status: Status = Status.DONE,
     ) -> bytes:
-        head = {"p0": int(kind), "p1": int(status), "seq": seq, "elems": len(payload), "last": last}
-        return _framed(self.me, self.peer, head | {"arg": self.session}, address, payload)
+        head: dict[str, Any] = {"p0": int(kind), "p1": int(status), "seq": seq, "last": last}
+        head |= {"elems": len(payload), "arg": self.session}
+        return framed(self.me, self.peer, head, address, payload)
 
     def _ack(self, status: Status = Status.DONE, seq: int | None = None) -> bytes:
         """All before ``next`` is done; with a status, how the request `seq` ended."""
-        self.unacknowledged = 0
+        self.writes.tell()
         seq = (self.next - 1) % SEQS if seq is None else seq
         state = (self.next & 0xFFFF) << 16 | self.credits // ALIGN
         head = {"p0": int(Kind.ACK), "p1": int(status), "seq": seq, "arg": state}
-        return _framed(self.me, self.peer, head, 0, b"")
+        return framed(self.me, self.peer, head, 0, b"")

@@ -118,7 +118,7 @@ class Twin:
         self.cluster.now += QUIET if self._waits() else cycles
 
     def _waits(self):
-        return self.cluster.busy() or any(port.unacknowledged for port in self.ports)
+        return self.cluster.busy() or any(port.writes.n_untold for port in self.ports)
 
     def step(self):
         """One time unit of all cards: [(node, frame to its host)]."""
