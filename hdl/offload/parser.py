@@ -1,6 +1,6 @@
 """Reads the head of each frame of ours: is it sound, and does it come from a neighbor.
 
-Part of `gradnic.hdl.offload.card`, whose golden model it follows.
+A part of `gradnic.hdl.offload.card`; golden model: `gradnic.models.offload.parser`.
 """
 
 from amaranth.hdl import Cat, Const, Mux, Signal
@@ -58,8 +58,6 @@ def Place(n_contexts):
 
 class PacketParser(HeadParser):
     """Reads the heads of our frames: the beats come out behind the facts of their frame.
-
-    Plumbing: no golden model of its own.
 
     Full rate. Facts are offered 9 cycles after the frame's 64th byte, or its last, came in; until
     then the beats wait in a queue.

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from gradnic.interface.formats import (
-    ETHERNET,
     GRADNIC,
     HEAD_BYTES,
     IPV4,
@@ -29,13 +28,13 @@ from gradnic.interface.offload import Subtype
 from gradnic.interface.params import check_range
 
 from ..frame.ipv4 import gradnic_frame
-from ..frame.parser import native_job, refusal
 from ..transport.mark_share import MarkShare
 from ..transport.pace import Pace
 from ..transport.reception import wanted_packets
 from ..transport.sender import DATA
 from ..transport.spray import Spray
 from ..transport.tagger import CONTROL, PULL, PUSH, Packet, Rules, Tagger
+from . import parser
 from .plan import Plan
 from .round import Round, Run
 
@@ -242,20 +241,14 @@ class Card:
     # what comes in
 
     def _is_ours(self, frame: bytes) -> bool:
-        if native_job(frame, self.settings.udp_port) != self.settings.job:
-            return False
-        return IPV4.source.get(frame) in {ip for _, _, ip in self.speakers}
+        return parser.is_ours(frame, self.settings.job, self.settings.udp_port, self.speakers)
 
     def _refusal(self, frame: bytes, port: int, bad: bool) -> tuple[str | None, Any]:
         """(why a frame of ours is dropped before anything is read, None) or (None, its sender)."""
-        reason = refusal(frame, bad, HEAD_BYTES)
-        if reason:
-            return reason, None
-        header = GRADNIC.parse(frame)
-        source = self.speakers.get((port, ETHERNET.source.get(frame), IPV4.source.get(frame)))
-        if source is None or header["src"] != source:
-            return "owner", None
-        return (None, source) if self._takes(header["tensor"]) else ("config", None)
+        reason = parser.refusal(frame, port, bad, self.speakers)
+        if reason is None and not self._takes(GRADNIC.tensor.get(frame)):
+            reason = "config"
+        return (reason, None) if reason else (None, parser.speaker(frame, port, self.speakers))
 
     def _takes(self, tensor: int) -> bool:
         return tensor in self.tensors
@@ -267,12 +260,8 @@ class Card:
     def _held(self, header: dict[str, int]) -> Round | str:
         """The round that a packet is of, or ``stale`` or ``not_ready``."""
         tensor, gen = header["tensor"], header["gen"]
-        if (tensor, gen) in self.rounds:
-            return self.rounds[tensor, gen]
-        known = [g for t, g in self.rounds if t == tensor]
-        if self._last(tensor) is not None:
-            known.append(self._last(tensor))
-        return "stale" if any(ahead(g, gen) >= 0 for g in known) else "not_ready"
+        standing = parser.standing(tensor, gen, self.rounds, self._last(tensor))
+        return self.rounds[tensor, gen] if standing == "ready" else standing
 
     def _not_held(
         self, reason: str, header: dict[str, int], source: int, path: int
@@ -423,8 +412,3 @@ class _Via:
 
     def __init__(self, address: Any, udp_port: int) -> None:
         self.mac, self.ip, self.udp_port = address.mac, address.ip, udp_port
-
-
-def ahead(a: int, b: int) -> int:
-    """How many rounds `a` is ahead of `b`, modulo 2**16."""
-    return (a - b + 0x8000) % 0x10000 - 0x8000

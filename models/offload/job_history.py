@@ -5,7 +5,7 @@ Golden twin of `gradnic.hdl.offload.job_history`.
 
 from gradnic.interface.job import HISTORY
 
-from .card import ahead
+from .parser import ahead
 
 
 class History:

@@ -20,8 +20,8 @@ from gradnic.interface.job import (
 )
 from gradnic.interface.schedule_table import Table
 
-from .card import ahead
 from .job_sums import HALF_UNIT, unit_of
+from .parser import ahead
 from .thc_job import areas, before, packets
 
 ELEM_BYTES: dict[int, int] = {Kind.FP32: 4, Kind.BF16: 2}
