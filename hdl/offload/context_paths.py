@@ -1,6 +1,6 @@
 """Ways between the ports of a card and its contexts: packets that came, and packets to be sent.
 
-Part of `gradnic.hdl.offload.job_core`, whose golden model they follow.
+A part of `gradnic.hdl.offload.job_core`; golden model: `gradnic.models.offload.context_paths`.
 """
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal

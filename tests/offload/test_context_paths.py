@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gradnic.hdl.offload.context_paths import ArrivalSteer, PacketPick
+from gradnic.models.offload import context_paths as golden
 from gradnic.sim.engine.amaranth_run import simulate
 
 from gradnic.interface.formats import Op
@@ -61,14 +62,11 @@ def test_packets_reach_their_context_whole_or_not_at_all(n):
         assert not queue
 
     simulate(part, bench)
-    want_heads, want_values = [[] for _ in range(n)], [[] for _ in range(n)]
-    for at, (ready, context, right, beats) in enumerate(packets):
-        to = context if ready else 0
-        if right or not ready:
-            want_heads[to].append(at)
-            want_values[to] += [(b, int(i == len(beats) - 1)) for i, b in enumerate(beats)]
-    assert heads == want_heads
-    assert values == want_values
+    told = [
+        (ready, context, context + 3 + (not right), at, beats)
+        for at, (ready, context, right, beats) in enumerate(packets)
+    ]
+    assert (heads, values) == golden.steered(told, range(3, 3 + n))
 
 
 def test_the_rest_of_a_packet_vanishes_with_its_round():
@@ -106,7 +104,7 @@ def test_packets_leave_by_class_then_age_with_their_payload(n):
     part, rng = PacketPick(N_BYTES, n), np.random.default_rng(n)
     layers = [int(x) for x in rng.integers(0, 2, n)]
     ages = [int(x) for x in rng.permutation(n)]
-    order = sorted(range(n), key=lambda k: (layers[k], ages[k]))
+    order = golden.order(layers, ages)
     left = [12] * n
     heads, beats, replies = [], [], []
 
