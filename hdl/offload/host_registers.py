@@ -1,6 +1,6 @@
 """Words of registers that a host frame writes or asks for, one after the other.
 
-Part of `gradnic.hdl.offload.host_port`, whose golden model it follows.
+Golden model: `gradnic.models.offload.host_registers`.
 """
 
 from amaranth.hdl import Cat, Module, Signal

@@ -37,6 +37,7 @@ from . import host_judge
 from .host_framer import framed
 from .host_judge import SEQS
 from .host_parser import ends, parse, refusal
+from .host_registers import read_words, write_words
 from .host_writes import HostWrites
 
 
@@ -259,12 +260,9 @@ class HostPort:
             if not self._write(address, asked["payload"]):
                 status = Status.MEMORY
         elif kind == Kind.WRITE_REG:
-            for at in range(0, n_bytes, 4):
-                word = int.from_bytes(asked["payload"][at : at + 4], "big")
-                self.write_register(address + at, word)
+            write_words(address, asked["payload"], self.write_register)
         elif kind == Kind.READ_REG:
-            words = [self.read_register(address + at) for at in range(0, n_bytes, 4)]
-            octets = b"".join(word.to_bytes(4, "big") for word in words)
+            octets = read_words(address, n_bytes // 4, self.read_register)
             how = Status.MEMORY if self.spoiled else Status.DONE
             answers = [self._told(Kind.DATA, asked["seq"], address, octets, last=1, status=how)]
         else:
